@@ -1,0 +1,1 @@
+//! Muster: image repositories, layers, overlays.

@@ -1,0 +1,1 @@
+//! Muster: network definitions to per-node plans; no I/O.

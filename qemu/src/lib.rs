@@ -1,0 +1,1 @@
+//! Muster: machine to QEMU command line, QMP messages; no I/O.

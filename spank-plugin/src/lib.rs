@@ -1,0 +1,1 @@
+//! The SPANK plugin of Muster: --vm for salloc, sbatch and srun.

@@ -1,0 +1,1 @@
+//! Bindings to Slurm's SPANK plugin interface.

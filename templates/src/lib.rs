@@ -1,0 +1,1 @@
+//! Muster: templates, cluster definitions and site configuration: parse, resolve, validate; no I/O.

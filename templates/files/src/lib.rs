@@ -1,0 +1,1 @@
+//! Finds and reads the configuration trees and lists image repositories.

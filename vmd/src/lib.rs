@@ -1,1 +1,4 @@
-//! The node daemon of Muster and its shim.
+//! The two halves of Muster's node daemon: `vmd`, which does what only root can do, and `vmd-shim`,
+//! which runs a node's VMs as the job's user inside the job's cgroup.
+
+pub mod wire;

@@ -1,4 +1,5 @@
 //! The two halves of Muster's node daemon: `vmd`, which does what only root can do, and `vmd-shim`,
 //! which runs a node's VMs as the job's user inside the job's cgroup.
 
+pub mod host;
 pub mod wire;

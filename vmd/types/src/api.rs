@@ -177,6 +177,8 @@ method!(WaitCluster, "io.muster.Vmd.WaitCluster", Waited);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Until {
+    /// Every VM's guest has run, whatever became of it since: what a job's own steps wait for.
+    Started,
     /// Every VM runs.
     Running,
     /// Every VM counts as ready by its template; at present the same as running.

@@ -4,7 +4,7 @@
 //! per node, written by that node only. [`view`] is the one place that derives the cluster's state
 //! from them; every reader computes the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -47,9 +47,16 @@ pub struct NodeStatus {
     /// Why it failed; one line, with the node's own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Why the whole cluster failed, where no node says so itself (one that never answered, say): the
+    /// word of the node that leads the cluster, normally the job's first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
     /// The node's VMs, by rank; empty before the shim reported.
     #[serde(default)]
     pub vms: Vec<VmStatus>,
+    /// Those of them whose guest has run, whatever became of it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub ran: BTreeSet<Rank>,
     /// When each event of the start happened, in microseconds since the Unix epoch. Names: see
     /// [`marks`].
     #[serde(default)]
@@ -217,6 +224,9 @@ pub struct ClusterView {
     pub definition: String,
     /// Its state.
     pub state: ClusterState,
+    /// Whether every VM's guest has run, whatever became of it since.
+    #[serde(default)]
+    pub started: bool,
     /// Why it failed or is degraded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -304,13 +314,21 @@ pub fn view(
             })
         })
         .collect();
-    let (state, reason) = derive(&nodes, &vms);
+    let verdict = (0..nodes.len()).find_map(|i| status_of(i)?.verdict.clone());
+    let (state, reason) = match verdict {
+        Some(verdict) => (ClusterState::Failed, Some(verdict)),
+        None => derive(&nodes, &vms),
+    };
     ClusterView {
         key: record.key,
         uid: record.uid,
         user: record.user.clone(),
         definition: record.request.definition.clone(),
         state,
+        started: record
+            .placement
+            .iter()
+            .all(|p| status_of(p.node).is_some_and(|s| s.ran.contains(&p.rank))),
         reason,
         nodes,
         vms,
@@ -441,7 +459,9 @@ mod tests {
             },
             phase: NodePhase::Prepared,
             reason: None,
+            verdict: None,
             vms: vec![vm],
+            ran: BTreeSet::new(),
             timeline: BTreeMap::new(),
         })
     }
@@ -497,6 +517,14 @@ mod tests {
             state(status(0, VmPhase::Running, None), Some(failed)),
             (ClusterState::Failed, Some("b: no space".into()))
         );
+    }
+
+    #[test]
+    fn a_verdict_stands_for_nodes_that_say_nothing() {
+        let mut lead = status(0, VmPhase::Pending, None).unwrap();
+        lead.verdict = Some("b: vmd does not run there".into());
+        let expected = (ClusterState::Failed, lead.verdict.clone());
+        assert_eq!(state(Some(lead), None), expected);
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! The two halves of Muster's node daemon: `vmd`, which does what only root can do, and `vmd-shim`,
 //! which runs a node's VMs as the job's user inside the job's cgroup.
 
+pub mod chain;
 pub mod host;
+pub mod journal;
+pub mod plan;
+pub mod settings;
 pub mod wire;

@@ -9,6 +9,8 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// A process that cannot be mistaken for a later one with the same pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +80,20 @@ impl ProcessId {
             Err(io::Error::from_raw_os_error(libc::ESRCH))
         }
     }
+}
+
+/// Resolves when a process has ended.
+///
+/// # Errors
+/// It is gone already (`ESRCH`), or the kernel has no pidfds.
+pub fn ended(id: ProcessId, proc_root: &Path) -> io::Result<impl Future<Output = ()> + use<>> {
+    let fd = id.watch(proc_root)?;
+    // SAFETY: the descriptor is owned by the AsyncFd from here on and closed only when that is dropped.
+    let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?;
+    Ok(async move {
+        // The driver only fails when the runtime shuts down.
+        drop(fd.readable().await);
+    })
 }
 
 /// Finds a process of `uid` whose arguments satisfy `wanted`.

@@ -1,13 +1,9 @@
 //! Slurm's commands, as vmd uses them: the VM step started as the job's user, and the few calls to
 //! the controller. None of them is on the start path but the step itself.
-#![expect(
-    unsafe_code,
-    reason = "srun drops root in a pre_exec closure; tokio's AsyncFd takes a raw promise"
-)]
+#![expect(unsafe_code, reason = "srun drops root in a pre_exec closure")]
 
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,7 +11,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use muster_types::ids::{JobId, JobKey};
 use nix::unistd::{Gid, Uid};
-use tokio::io::unix::AsyncFd;
 use tokio::process::Command;
 use tokio::sync::oneshot;
 
@@ -197,23 +192,15 @@ impl Commands {
     }
 
     fn adopt(&self, id: ProcessId) -> Option<Step> {
-        let fd = id.watch(&self.proc_root).ok()?;
+        let end = super::process::ended(id, &self.proc_root).ok()?;
         let (tx, ended) = oneshot::channel();
         tokio::spawn(async move {
-            if readable(fd).await.is_ok() {
-                // The receiver is gone when its cluster was released meanwhile.
-                drop(tx.send(None));
-            }
+            end.await;
+            // The receiver is gone when its cluster was released meanwhile.
+            drop(tx.send(None));
         });
         Some(Step { id, ended })
     }
-}
-
-async fn readable(fd: OwnedFd) -> io::Result<()> {
-    // SAFETY: the descriptor is owned by the AsyncFd from here on and closed only when that is dropped.
-    let fd = unsafe { AsyncFd::register_with_interest(fd, tokio::io::Interest::READABLE) }?;
-    drop(fd.readable().await?);
-    Ok(())
 }
 
 #[async_trait]

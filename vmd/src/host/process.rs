@@ -139,7 +139,8 @@ fn state(stat: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
 
     #[test]
     fn stat_lines_with_odd_names() {
@@ -152,15 +153,26 @@ mod tests {
     #[test]
     fn a_process_is_found_watched_and_ended() {
         let proc_root = Path::new("/proc");
-        let mut child = Command::new("sleep").arg("31.4159").spawn().unwrap();
+        // An echo proves that the program runs: its arguments are in /proc only then.
+        let mut child = Command::new("cat")
+            .args(["-u", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        let mut echo = [0];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut echo)
+            .unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let id = ProcessId::of(proc_root, pid).unwrap();
         assert!(id.is_alive(proc_root));
         let uid = nix::unistd::geteuid().as_raw();
-        assert_eq!(
-            find(proc_root, uid, &|a| a == ["sleep", "31.4159"]),
-            Some(id)
-        );
+        assert_eq!(find(proc_root, uid, &|a| a == ["cat", "-u", "-"]), Some(id));
         assert!(id.watch(proc_root).is_ok());
         child.kill().unwrap();
         child.wait().unwrap();

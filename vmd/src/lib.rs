@@ -2,8 +2,13 @@
 //! which runs a node's VMs as the job's user inside the job's cgroup.
 
 pub mod chain;
+pub mod cluster;
 pub mod host;
 pub mod journal;
 pub mod plan;
+pub mod query;
+pub mod registry;
+pub mod rpc;
 pub mod settings;
+pub mod store;
 pub mod wire;

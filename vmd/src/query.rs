@@ -51,8 +51,7 @@ pub async fn get(context: &Context, job: JobId) -> Result<Option<ClusterView>, A
     let entries = entries.map_err(|e| unavailable(&e))?.entries;
     let record_key = keys::record(job);
     let record = entries.iter().find(|e| e.key == record_key);
-    let Some(record) =
-        record.and_then(|e| serde_json::from_slice::<ClusterRecord>(&e.value).ok())
+    let Some(record) = record.and_then(|e| serde_json::from_slice::<ClusterRecord>(&e.value).ok())
     else {
         return Ok(None);
     };
@@ -62,7 +61,13 @@ pub async fn get(context: &Context, job: JobId) -> Result<Option<ClusterView>, A
     } else {
         for node in &record.nodes {
             let key = keys::node_alive(node.as_str());
-            if context.store.get(&key).await.map_err(|e| unavailable(&e))?.is_some() {
+            if context
+                .store
+                .get(&key)
+                .await
+                .map_err(|e| unavailable(&e))?
+                .is_some()
+            {
                 alive.insert(key);
             }
         }
@@ -85,7 +90,9 @@ fn assemble(record: &ClusterRecord, entries: &[Entry], alive: &BTreeSet<String>)
     };
     let nodes = || record.nodes.iter().map(muster_types::ids::NodeName::as_str);
     let statuses: Vec<_> = nodes().map(status).collect();
-    let alive: Vec<_> = nodes().map(|n| alive.contains(&keys::node_alive(n))).collect();
+    let alive: Vec<_> = nodes()
+        .map(|n| alive.contains(&keys::node_alive(n)))
+        .collect();
     state::view(record, &statuses, &alive)
 }
 
@@ -99,7 +106,11 @@ pub fn assemble_all(job: JobId, entries: &BTreeMap<String, Arc<[u8]>>) -> Option
         .iter()
         .map(|n| serde_json::from_slice(&parse(&keys::node_status(job, n.as_str()))?).ok())
         .collect();
-    Some(state::view(&record, &statuses, &vec![true; record.nodes.len()]))
+    Some(state::view(
+        &record,
+        &statuses,
+        &vec![true; record.nodes.len()],
+    ))
 }
 
 fn unavailable(e: &StoreError) -> ApiError {

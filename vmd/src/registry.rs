@@ -50,10 +50,7 @@ impl Registry {
 
     fn with<T>(&self, f: impl FnOnce(&mut BTreeMap<JobId, Handle>) -> T) -> T {
         // The map is whole at every panic point; a poisoned lock is no reason to stop.
-        f(&mut self
-            .clusters
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.clusters.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Registers a job. Told twice of the same run, it does nothing; told of a later run, it releases

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use muster_types::api::{
-    ApiError, Cluster, Empty, GetCluster, GetStatus, INTERFACE, IDL, Launch, ListClusters, Method,
+    ApiError, Cluster, Empty, GetCluster, GetStatus, IDL, INTERFACE, Launch, ListClusters, Method,
     RegisterJob, ReleaseJob, Report, VmdStatus, WaitCluster, Waited,
 };
 use muster_types::ids::JobId;
@@ -300,18 +300,17 @@ impl Service {
         deadline: Instant,
     ) -> Result<Waited, ApiError> {
         let context = self.registry.context();
-        let mut mirror = Mirror::start(
-            Arc::clone(&context.store),
-            &keys::cluster_prefix(wait.job),
-        );
+        let mut mirror = Mirror::start(Arc::clone(&context.store), &keys::cluster_prefix(wait.job));
         let mut last = Published::default();
         loop {
             let snapshot = mirror.borrow();
             if snapshot.synced {
                 let view = query::assemble_all(wait.job, &snapshot.entries);
-                let view = view.filter(|v| v.uid == peer.uid || context.settings.sees_all(peer.uid));
+                let view =
+                    view.filter(|v| v.uid == peer.uid || context.settings.sees_all(peer.uid));
                 let gone = view.is_none();
-                if gone && (wait.until != muster_types::api::Until::Stopped || last.view.is_none()) {
+                if gone && (wait.until != muster_types::api::Until::Stopped || last.view.is_none())
+                {
                     return Err(no_such(wait.job));
                 }
                 if gone {
@@ -326,17 +325,16 @@ impl Service {
             if let Some(waited) = outcome(wait.until, &last) {
                 return Ok(waited);
             }
-            if tokio::time::timeout_at(deadline, mirror.changed()).await.is_err() {
+            if tokio::time::timeout_at(deadline, mirror.changed())
+                .await
+                .is_err()
+            {
                 return Ok(ended(wait.until, &last));
             }
         }
     }
 
-    async fn list(
-        &self,
-        call: &Call,
-        peer: Peer,
-    ) -> Result<muster_types::api::Clusters, ApiError> {
+    async fn list(&self, call: &Call, peer: Peer) -> Result<muster_types::api::Clusters, ApiError> {
         let ListClusters { uid } = parse(call)?;
         let context = self.registry.context();
         let all = context.settings.sees_all(peer.uid);
@@ -413,7 +411,9 @@ async fn wait_published(
 
 /// A stranger's cluster looks like none.
 fn no_such(job: JobId) -> ApiError {
-    ApiError::NoSuchCluster(format!("job {job} has no virtual cluster here that you may see"))
+    ApiError::NoSuchCluster(format!(
+        "job {job} has no virtual cluster here that you may see"
+    ))
 }
 
 fn parse<T: DeserializeOwned>(call: &Call) -> Result<T, ApiError> {

@@ -195,9 +195,11 @@ impl Actor {
     fn objects(&self, plan: &NodePlan) -> Vec<HostObject> {
         let facts = &self.entry.facts;
         let mut objects = vec![self.own_keys()];
-        objects.extend(plan.directories.iter().map(|path| HostObject::Directory {
-            path: path.clone(),
-        }));
+        objects.extend(
+            plan.directories
+                .iter()
+                .map(|path| HostObject::Directory { path: path.clone() }),
+        );
         if self.leads() {
             objects.push(HostObject::Step {
                 id: None,
@@ -575,9 +577,8 @@ impl Actor {
 
     /// The cluster has not failed: sets the launch deadline, and tells the user when it runs.
     fn follow_start(&mut self, view: &ClusterView) {
-        let prepared = |n: &state::NodeView| {
-            matches!(n.phase, Some(NodePhase::Prepared | NodePhase::Ended))
-        };
+        let prepared =
+            |n: &state::NodeView| matches!(n.phase, Some(NodePhase::Prepared | NodePhase::Ended));
         if self.prepare_deadline.is_some() && view.nodes.iter().all(prepared) {
             self.prepare_deadline = None;
             self.life_check_at = None;

@@ -60,7 +60,10 @@ impl Actor {
                     Err(e) if Instant::now() >= deadline => {
                         break Err(format!("cannot write the cluster record: {}", chain(&e)));
                     }
-                    Err(e) => warn!(error = chain(&e), "cluster record not written, trying again"),
+                    Err(e) => warn!(
+                        error = chain(&e),
+                        "cluster record not written, trying again"
+                    ),
                 }
             };
             drop(events.send(Event::Recorded(written)));
@@ -183,9 +186,8 @@ impl Actor {
         {
             let first = plan.nodes.first().map(ToString::to_string);
             let first = first.unwrap_or_default();
-            let reason = format!(
-                "{first}: no cluster record from it within {within} s: does its vmd run?"
-            );
+            let reason =
+                format!("{first}: no cluster record from it within {within} s: does its vmd run?");
             self.judge_failed(reason);
         }
     }
@@ -233,14 +235,20 @@ impl Actor {
         match self.submitter() {
             Some(Submitter::Salloc) => {
                 let end = if cancel { "; the job is cancelled" } else { "" };
-                self.notify(format!("muster: the virtual cluster failed: {reason}{end}"), cancel);
+                self.notify(
+                    format!("muster: the virtual cluster failed: {reason}{end}"),
+                    cancel,
+                );
             }
             Some(Submitter::Sbatch | Submitter::Srun) if cancel => {
                 self.cancel_at = Some(Instant::now() + CANCEL_AFTER);
             }
             Some(Submitter::Sbatch | Submitter::Srun) => {}
             None => {
-                self.notify(format!("muster: the virtual cluster failed: {reason}"), false);
+                self.notify(
+                    format!("muster: the virtual cluster failed: {reason}"),
+                    false,
+                );
                 if cancel {
                     self.cancel_at = Some(Instant::now() + CANCEL_AFTER);
                 }

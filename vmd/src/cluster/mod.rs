@@ -111,11 +111,7 @@ impl Handle {
     ///
     /// # Errors
     /// The cluster failed, or the job was released meanwhile.
-    pub async fn launch(
-        &self,
-        shim: Option<ProcessId>,
-        step: u32,
-    ) -> Result<LaunchPlan, ApiError> {
+    pub async fn launch(&self, shim: Option<ProcessId>, step: u32) -> Result<LaunchPlan, ApiError> {
         let (reply, answer) = oneshot::channel();
         let ask = Ask::Launch { shim, step, reply };
         self.asks.send(ask).await.map_err(|_| self.gone())?;

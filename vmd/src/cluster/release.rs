@@ -32,7 +32,10 @@ impl Actor {
         }
         if let Some(shim) = self.entry.shim {
             // Slurm has ended the step by now; what is left is not to outlive its job.
-            problems.extend(self.end("vmd-shim", shim, &[Signal::SIGTERM, Signal::SIGKILL]).await);
+            problems.extend(
+                self.end("vmd-shim", shim, &[Signal::SIGTERM, Signal::SIGKILL])
+                    .await,
+            );
         }
         let mut store_keys = Vec::new();
         let objects = std::mem::take(&mut self.entry.objects);
@@ -112,7 +115,10 @@ impl Actor {
         let store = Arc::clone(&self.context.store);
         match store.apply(&[], &deletes).await {
             Ok(_) => Ok(()),
-            Err(e) => Err(format!("keys of the job stay in the state store: {}", chain(&e))),
+            Err(e) => Err(format!(
+                "keys of the job stay in the state store: {}",
+                chain(&e)
+            )),
         }
     }
 

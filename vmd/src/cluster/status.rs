@@ -131,7 +131,10 @@ mod tests {
         assert!(reason.starts_with("a x") && reason.len() == TEXT);
         assert!(is_settled(&status));
         take(&mut status, &plan, report(1, VmPhase::Failed, "killed")).unwrap();
-        assert!(status.ran.contains(&Rank(1)), "that it ran is not forgotten");
+        assert!(
+            status.ran.contains(&Rank(1)),
+            "that it ran is not forgotten"
+        );
     }
 
     #[test]
@@ -141,7 +144,11 @@ mod tests {
         assert_eq!(e, "vm0 is not a VM of this node");
         let mut twice = report(1, VmPhase::Running, "");
         twice.vms.push(twice.vms[0].clone());
-        assert!(take(&mut status, &plan, twice).unwrap_err().contains("twice"));
+        assert!(
+            take(&mut status, &plan, twice)
+                .unwrap_err()
+                .contains("twice")
+        );
         assert!(status.vms.is_empty());
     }
 

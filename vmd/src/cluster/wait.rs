@@ -65,7 +65,11 @@ pub(super) fn still_waiting(until: Until, view: &ClusterView) -> Option<String> 
         };
         waits.then(|| format!("{} on {} is {}", v.status.rank, v.node, v.status.phase))
     });
-    if until == Until::Stopped { vm } else { node.or(vm) }
+    if until == Until::Stopped {
+        vm
+    } else {
+        node.or(vm)
+    }
 }
 
 fn warnings(view: &ClusterView) -> Vec<String> {
@@ -156,13 +160,31 @@ mod tests {
             outcome(until, &published(state, started, VmPhase::Running)).map(|w| w.outcome)
         };
         assert_eq!(end(Until::Running, Starting, false), None);
-        assert_eq!(end(Until::Running, Running, true), Some(WaitOutcome::Reached));
-        assert_eq!(end(Until::Running, Stopped, true), Some(WaitOutcome::Failed));
-        assert_eq!(end(Until::Started, Stopped, true), Some(WaitOutcome::Reached));
-        assert_eq!(end(Until::Started, Degraded, true), Some(WaitOutcome::Reached));
-        assert_eq!(end(Until::Started, Failed, false), Some(WaitOutcome::Failed));
+        assert_eq!(
+            end(Until::Running, Running, true),
+            Some(WaitOutcome::Reached)
+        );
+        assert_eq!(
+            end(Until::Running, Stopped, true),
+            Some(WaitOutcome::Failed)
+        );
+        assert_eq!(
+            end(Until::Started, Stopped, true),
+            Some(WaitOutcome::Reached)
+        );
+        assert_eq!(
+            end(Until::Started, Degraded, true),
+            Some(WaitOutcome::Reached)
+        );
+        assert_eq!(
+            end(Until::Started, Failed, false),
+            Some(WaitOutcome::Failed)
+        );
         assert_eq!(end(Until::Stopped, Running, true), None);
-        assert_eq!(end(Until::Stopped, Failed, true), Some(WaitOutcome::Reached));
+        assert_eq!(
+            end(Until::Stopped, Failed, true),
+            Some(WaitOutcome::Reached)
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 pub mod chain;
 pub mod cluster;
+pub mod daemon;
 pub mod host;
 pub mod journal;
 pub mod plan;

@@ -1,1 +1,225 @@
-//! Finds and reads the configuration trees and lists image repositories.
+//! Finds and reads the configuration trees, and lists image repositories by name.
+//!
+//! Used by the plugin inside salloc, sbatch and srun and by `muster`, as the user, and by vmd for the
+//! system tree alone. No threads, no processes: slurmstepd and the Slurm commands may load it.
+
+mod listing;
+mod trees;
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use muster_templates::batch::{self, BatchConfig};
+use muster_templates::error::ConfigErrors;
+use muster_templates::expand::{self, ExpandError, Names};
+use muster_templates::library::Library;
+use muster_templates::repos::{self, RepoSpec};
+use muster_templates::source::{MAX_FILE_BYTES, Source, Tree};
+
+pub use listing::catalog;
+pub use trees::Trees;
+
+/// A configuration that cannot be read or is wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A file or directory cannot be read.
+    #[error("read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is not UTF-8.
+    #[error("{}: the file is not UTF-8 text", .0.display())]
+    NotText(PathBuf),
+    /// The content has mistakes.
+    #[error(transparent)]
+    Content(#[from] ConfigErrors),
+    /// A repository's path cannot be expanded.
+    #[error("repository '{repo}': path: {source}")]
+    Expand {
+        /// The repository.
+        repo: String,
+        /// Why.
+        source: ExpandError,
+    },
+}
+
+/// Reads all templates that the user may name: `templates.yaml`, then `templates.d/*.yaml`, in the
+/// system tree and the user's.
+///
+/// # Errors
+/// A file cannot be read, or has mistakes.
+pub fn library(trees: &Trees) -> Result<Library, LoadError> {
+    let mut sources = Vec::new();
+    for (dir, tree) in trees.in_order() {
+        sources.extend(file(&dir.join("templates.yaml"), tree)?);
+        for path in drop_ins(&dir.join("templates.d"))? {
+            sources.extend(file(&path, tree)?);
+        }
+    }
+    Ok(Library::parse(&sources)?)
+}
+
+/// Reads the repositories, the user's before the site's, with their paths expanded.
+///
+/// # Errors
+/// A file cannot be read, or has mistakes.
+pub fn repos(trees: &Trees, names: &Names<'_>) -> Result<Vec<RepoSpec>, LoadError> {
+    let mut sources = Vec::new();
+    for (dir, tree) in trees.in_order().into_iter().rev() {
+        sources.extend(file(&dir.join("repos.yaml"), tree)?);
+    }
+    let mut specs = repos::parse(&sources)?;
+    for spec in &mut specs {
+        spec.path = expand::expand(&spec.path, names).map_err(|source| LoadError::Expand {
+            repo: spec.name.clone(),
+            source,
+        })?;
+    }
+    Ok(specs)
+}
+
+/// Reads `batch.yaml` of the system tree.
+///
+/// # Errors
+/// The file cannot be read, or has mistakes.
+pub fn batch(trees: &Trees) -> Result<BatchConfig, LoadError> {
+    let source = file(&trees.system.join("batch.yaml"), Tree::System)?;
+    Ok(batch::parse(source.as_ref())?)
+}
+
+/// Reads a file; one that is not there is none.
+fn file(path: &Path, tree: Tree) -> Result<Option<Source>, LoadError> {
+    let read = |source| LoadError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let file = match std::fs::File::open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(read)?,
+    };
+    if !file.metadata().map_err(read)?.is_file() {
+        return Err(read(io::Error::other("not a regular file")));
+    }
+    let mut bytes = Vec::new();
+    // One byte more than is allowed tells that there is more.
+    let most = u64::try_from(MAX_FILE_BYTES).unwrap_or(u64::MAX);
+    file.take(most + 1).read_to_end(&mut bytes).map_err(read)?;
+    let text = String::from_utf8(bytes).map_err(|_| LoadError::NotText(path.to_owned()))?;
+    Ok(Some(Source {
+        path: path.display().to_string(),
+        text,
+        tree,
+    }))
+}
+
+/// The `.yaml` files of a directory, sorted; none where it does not exist.
+fn drop_ins(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
+    let read = |source| LoadError::Read {
+        path: dir.to_owned(),
+        source,
+    };
+    let entries = match std::fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(read)?,
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(read)?.path();
+        let hidden = path
+            .file_name()
+            .is_none_or(|n| n.as_encoded_bytes().starts_with(b"."));
+        if !hidden && path.extension().is_some_and(|e| e == "yaml") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn tree() -> (tempfile::TempDir, Trees) {
+        let root = tempfile::tempdir().unwrap();
+        let trees = Trees {
+            system: root.path().join("etc"),
+            user: Some(root.path().join("home")),
+        };
+        std::fs::create_dir_all(trees.system.join("templates.d")).unwrap();
+        std::fs::create_dir_all(root.path().join("home")).unwrap();
+        (root, trees)
+    }
+
+    #[test]
+    fn absent_files_are_empty_ones() {
+        let (_root, mut trees) = tree();
+        assert_eq!(library(&trees).unwrap().names().count(), 0);
+        assert_eq!(batch(&trees).unwrap(), BatchConfig::default());
+        trees.system = "/nowhere".into();
+        trees.user = None;
+        assert_eq!(library(&trees).unwrap().names().count(), 0);
+    }
+
+    #[test]
+    fn drop_ins_and_the_users_tree_are_read() {
+        let (root, trees) = tree();
+        let write = |name: &str, text: &str| std::fs::write(root.path().join(name), text).unwrap();
+        write("etc/templates.yaml", "a: {image: x}\n");
+        write("etc/templates.d/10-b.yaml", "b: {inherits: a}\n");
+        write("etc/templates.d/notes.txt", "{{{");
+        write("home/templates.yaml", "a: {inherits: b}\n");
+        let library = library(&trees).unwrap();
+        assert_eq!(library.get("a").unwrap().tree, Tree::User);
+        assert!(
+            library
+                .get("b")
+                .unwrap()
+                .defined_at
+                .ends_with("10-b.yaml:1")
+        );
+        write("etc/repos.yaml", "repos: [{name: lab, path: /srv}]\n");
+        write(
+            "home/repos.yaml",
+            "repos: [{name: mine, path: '~/images'}]\n",
+        );
+        let env = |_: &str| None;
+        let names = Names {
+            home: Some("/home/a"),
+            user: "a",
+            env: &env,
+        };
+        let repos = repos(&trees, &names).unwrap();
+        assert_eq!(repos[0].path, "/home/a/images");
+        assert_eq!(repos[1].name, "lab");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let (root, trees) = tree();
+        symlink("loop.yaml", root.path().join("home/loop.yaml")).unwrap();
+        std::fs::rename(
+            root.path().join("home/loop.yaml"),
+            root.path().join("home/templates.yaml"),
+        )
+        .unwrap();
+        symlink("templates.yaml", root.path().join("home/loop.yaml")).unwrap();
+        let e = library(&trees).unwrap_err().to_string();
+        assert!(e.contains("home/templates.yaml"), "{e}");
+        std::fs::remove_file(root.path().join("home/templates.yaml")).unwrap();
+        std::fs::create_dir(root.path().join("home/templates.yaml")).unwrap();
+        assert!(library(&trees).is_err());
+        std::fs::remove_dir(root.path().join("home/templates.yaml")).unwrap();
+        std::fs::write(root.path().join("home/templates.yaml"), b"a: \xff").unwrap();
+        assert!(
+            library(&trees)
+                .unwrap_err()
+                .to_string()
+                .contains("not UTF-8")
+        );
+    }
+}

@@ -43,10 +43,9 @@ pub(super) fn take(status: &mut NodeStatus, plan: &NodePlan, report: Report) -> 
 }
 
 fn clean(vm: &mut VmStatus) {
-    for text in [&mut vm.reason, &mut vm.console_log, &mut vm.accel] {
-        if let Some(text) = text {
-            *text = line(text);
-        }
+    let texts = [&mut vm.reason, &mut vm.console_log, &mut vm.accel];
+    for text in texts.into_iter().flatten() {
+        *text = line(text);
     }
     vm.warnings.truncate(WARNINGS);
     for warning in &mut vm.warnings {

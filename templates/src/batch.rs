@@ -1,0 +1,289 @@
+//! `batch.yaml`: how muster works with this site's Slurm and state store.
+
+use std::time::Duration;
+
+use crate::error::ConfigErrors;
+use crate::source::Source;
+use crate::tree::{self, Node, Reader};
+
+const SETTINGS: &[&str] = &[
+    "etcd-auth-type",
+    "etcd-ca-cert",
+    "etcd-client-cert",
+    "etcd-client-key",
+    "etcd-client-port",
+    "etcd-password-file",
+    "etcd-protocol",
+    "etcd-servers",
+    "on-failure",
+    "operators",
+    "prepare-timeout",
+    "scratch-dir",
+    "state",
+    "stop-timeout",
+    "vm-memory-overhead",
+];
+
+/// Where state is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// In etcd.
+    Etcd,
+    /// In a file of the one vmd: jobs of one node only.
+    Embedded,
+}
+
+/// How etcd is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// In clear.
+    Http,
+    /// With TLS.
+    Https,
+}
+
+/// How vmd proves to etcd who it is, beside a client certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthType {
+    /// Not at all.
+    None,
+    /// As etcd's user root, by a password from a file.
+    Password,
+}
+
+/// What becomes of a job whose virtual cluster does not come up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFailure {
+    /// It is cancelled.
+    Cancel,
+    /// It is kept.
+    Keep,
+}
+
+/// What QEMU needs beside guest RAM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryOverhead {
+    /// Per VM, in MiB.
+    pub mib: u64,
+    /// As a share of guest RAM, in thousandths.
+    pub permille: u64,
+}
+
+/// The batch file's settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchConfig {
+    /// `state`: `etcd` (default) or `embedded`.
+    pub state: State,
+    /// `etcd-servers`: host names; default `localhost`.
+    pub etcd_servers: Vec<String>,
+    /// `etcd-client-port`: default 2379.
+    pub etcd_client_port: u16,
+    /// `etcd-protocol`: `http` (default) or `https`.
+    pub etcd_protocol: Protocol,
+    /// `etcd-auth-type`: `none` (default) or `password`.
+    pub etcd_auth_type: AuthType,
+    /// `etcd-ca-cert`: file.
+    pub etcd_ca_cert: Option<String>,
+    /// `etcd-client-cert`: file.
+    pub etcd_client_cert: Option<String>,
+    /// `etcd-client-key`: file.
+    pub etcd_client_key: Option<String>,
+    /// `etcd-password-file`: default `/etc/muster/etcd-password`.
+    pub etcd_password_file: String,
+    /// `scratch-dir`: default `/var/lib/muster/scratch`.
+    pub scratch_dir: String,
+    /// `vm-memory-overhead`: MiB per VM, default 192; 1.5 % of guest RAM come on top.
+    pub vm_memory_overhead: MemoryOverhead,
+    /// `on-failure`: `cancel` (default) or `keep`.
+    pub on_failure: OnFailure,
+    /// `prepare-timeout`: seconds, default 30.
+    pub prepare_timeout: Duration,
+    /// `stop-timeout`: seconds, default 20.
+    pub stop_timeout: Duration,
+    /// `operators`: names of users who see the clusters of all.
+    pub operators: Vec<String>,
+}
+
+impl Default for BatchConfig {
+    fn default() -> Self {
+        Self {
+            state: State::Etcd,
+            etcd_servers: vec!["localhost".into()],
+            etcd_client_port: 2379,
+            etcd_protocol: Protocol::Http,
+            etcd_auth_type: AuthType::None,
+            etcd_ca_cert: None,
+            etcd_client_cert: None,
+            etcd_client_key: None,
+            etcd_password_file: "/etc/muster/etcd-password".into(),
+            scratch_dir: "/var/lib/muster/scratch".into(),
+            vm_memory_overhead: MemoryOverhead {
+                mib: 192,
+                permille: 15,
+            },
+            on_failure: OnFailure::Cancel,
+            prepare_timeout: Duration::from_secs(30),
+            stop_timeout: Duration::from_secs(20),
+            operators: Vec::new(),
+        }
+    }
+}
+
+/// Parses the file; without one, the defaults.
+///
+/// # Errors
+/// Every mistake in it.
+pub fn parse(source: Option<&Source>) -> Result<BatchConfig, ConfigErrors> {
+    let mut config = BatchConfig::default();
+    let Some(source) = source else {
+        return Ok(config);
+    };
+    let root = tree::parse(source).map_err(|e| ConfigErrors(vec![e]))?;
+    let mut reader = Reader::new(&source.path);
+    for (word, key, node) in reader.map(&root, "") {
+        match word {
+            "type" => drop(reader.choice(node, "type", &[("slurm", ())])),
+            "settings" => {
+                for (word, key, node) in reader.map(node, "settings") {
+                    setting(&mut reader, &mut config, word, key, node);
+                }
+            }
+            _ => reader.unknown_key(key, word, word, &["settings", "type"]),
+        }
+    }
+    if config.etcd_client_cert.is_some() != config.etcd_client_key.is_some() {
+        let message = "'etcd-client-cert' and 'etcd-client-key' go together";
+        reader.error(root.at, "settings", message.into());
+    }
+    if reader.errors.is_empty() {
+        Ok(config)
+    } else {
+        Err(ConfigErrors(reader.errors))
+    }
+}
+
+fn setting(reader: &mut Reader<'_>, config: &mut BatchConfig, word: &str, key: &Node, node: &Node) {
+    let path = format!("settings.{word}");
+    let set = |slot: &mut String, text: Option<String>| {
+        if let Some(text) = text {
+            *slot = text;
+        }
+    };
+    match word {
+        "state" => {
+            let choices = [("etcd", State::Etcd), ("embedded", State::Embedded)];
+            config.state = reader.choice(node, &path, &choices).unwrap_or(config.state);
+        }
+        "etcd-servers" => config.etcd_servers = servers(reader, node, &path),
+        "etcd-client-port" => {
+            let port = reader.number(node, &path, 1, 65_535);
+            config.etcd_client_port = port.and_then(|p| u16::try_from(p).ok()).unwrap_or(2379);
+        }
+        "etcd-protocol" => {
+            let choices = [("http", Protocol::Http), ("https", Protocol::Https)];
+            let chosen = reader.choice(node, &path, &choices);
+            config.etcd_protocol = chosen.unwrap_or(config.etcd_protocol);
+        }
+        "etcd-auth-type" => auth_type(reader, config, node, &path),
+        "etcd-ca-cert" => config.etcd_ca_cert = reader.text(node, &path),
+        "etcd-client-cert" => config.etcd_client_cert = reader.text(node, &path),
+        "etcd-client-key" => config.etcd_client_key = reader.text(node, &path),
+        "etcd-password-file" => set(&mut config.etcd_password_file, reader.text(node, &path)),
+        "scratch-dir" => {
+            set(&mut config.scratch_dir, reader.text(node, &path));
+            if !config.scratch_dir.starts_with('/') {
+                reader.error(node.at, &path, "must be an absolute path".into());
+            }
+        }
+        "vm-memory-overhead" => {
+            let mib = reader.number(node, &path, 0, 1 << 20);
+            config.vm_memory_overhead.mib = mib.unwrap_or(192);
+        }
+        "on-failure" => {
+            let choices = [("cancel", OnFailure::Cancel), ("keep", OnFailure::Keep)];
+            let chosen = reader.choice(node, &path, &choices);
+            config.on_failure = chosen.unwrap_or(config.on_failure);
+        }
+        "prepare-timeout" => {
+            let seconds = reader.number(node, &path, 1, 3600);
+            config.prepare_timeout = Duration::from_secs(seconds.unwrap_or(30));
+        }
+        "stop-timeout" => {
+            let seconds = reader.number(node, &path, 1, 3600);
+            config.stop_timeout = Duration::from_secs(seconds.unwrap_or(20));
+        }
+        "operators" => config.operators = reader.texts(node, &path),
+        "batch-args" => {
+            let message = "this release of muster does not act on this key yet: take it out";
+            reader.error(key.at, &path, message.into());
+        }
+        _ => reader.unknown_key(key, &path, word, SETTINGS),
+    }
+}
+
+fn servers(reader: &mut Reader<'_>, node: &Node, path: &str) -> Vec<String> {
+    let servers = reader.texts(node, path);
+    let is_host = |s: &String| {
+        !s.is_empty()
+            && s.bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b':' | b'[' | b']'))
+    };
+    if servers.is_empty() || !servers.iter().all(is_host) {
+        let message = "must be a list of host names or addresses, without scheme and port";
+        reader.error(node.at, path, message.into());
+    }
+    servers
+}
+
+fn auth_type(reader: &mut Reader<'_>, config: &mut BatchConfig, node: &Node, path: &str) {
+    if matches!(&node.value, tree::Value::Text(t) if t == "munge") {
+        let message = "'munge' needs pcocc's patched etcd and gives users etcd credentials: use a client certificate (etcd-client-cert, etcd-client-key) or 'password'";
+        reader.error(node.at, path, message.into());
+        return;
+    }
+    let choices = [("none", AuthType::None), ("password", AuthType::Password)];
+    let chosen = reader.choice(node, path, &choices);
+    config.etcd_auth_type = chosen.unwrap_or(config.etcd_auth_type);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Tree;
+
+    fn parsed(text: &str) -> Result<BatchConfig, String> {
+        let source = Source {
+            path: "batch.yaml".into(),
+            text: text.into(),
+            tree: Tree::System,
+        };
+        parse(Some(&source)).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_pcocc_file_is_read() {
+        let text = "type: slurm\nsettings:\n  etcd-servers:\n    - node1\n    - node2\n  etcd-client-port: 2379\n  etcd-protocol: http\n  etcd-auth-type: password\n";
+        let config = parsed(text).unwrap();
+        assert_eq!(config.etcd_servers, ["node1", "node2"]);
+        assert_eq!(config.etcd_auth_type, AuthType::Password);
+        assert_eq!(parse(None).unwrap(), BatchConfig::default());
+        assert_eq!(parsed("type: slurm\n").unwrap(), BatchConfig::default());
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        let text = "type: pbs\nsettings:\n  etcd-auth-type: munge\n  etcd-servers: ['http://a']\n  prepare-timeout: 0\n  scratch-dir: tmp\n  on-failur: keep\n  etcd-client-cert: /c\n";
+        let e = parsed(text).unwrap_err();
+        for part in [
+            "batch.yaml:1:7: type: must be one of slurm",
+            "3:19: settings.etcd-auth-type: 'munge' needs",
+            "without scheme and port",
+            "from 1 to 3600, found the number 0",
+            "must be an absolute path",
+            "did you mean 'on-failure'?",
+            "go together",
+        ] {
+            assert!(e.contains(part), "{part} in {e}");
+        }
+    }
+}

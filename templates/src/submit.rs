@@ -1,0 +1,266 @@
+//! From `--vm=DEFINITION` to the request that is frozen in the job.
+
+use std::collections::BTreeMap;
+
+use muster_types::ids::shown;
+use muster_types::image::{ImageRef, ImageUri};
+use muster_types::request::{
+    Accel, ClusterRequest, REQUEST_VERSION, RequestError, Submitter, TemplateSpec, VmGroup,
+};
+
+use crate::catalog::{Catalog, CatalogError};
+use crate::definition::{self, DefinitionError};
+use crate::expand::{self, ExpandError, Names};
+use crate::library::{Library, ResolvedTemplate};
+use crate::nearest::hint;
+
+/// Why a submission is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// The definition.
+    #[error(transparent)]
+    Definition(#[from] DefinitionError),
+    /// A name that is neither a template nor an image.
+    #[error("no template '{name}'{hint}; 'muster template list' shows all")]
+    NoTemplate {
+        /// The name.
+        name: String,
+        /// The nearest one, or nothing.
+        hint: String,
+    },
+    /// A template without an image.
+    #[error("template '{0}' has no image: it can only be inherited from")]
+    NoImage(String),
+    /// A template's image cannot be found.
+    #[error("template '{template}': {source}")]
+    Image {
+        /// The template.
+        template: String,
+        /// Why.
+        source: CatalogError,
+    },
+    /// A template's image path cannot be used.
+    #[error("template '{template}': image '{path}': {why}")]
+    File {
+        /// The template.
+        template: String,
+        /// The path.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// A template's image has a bad name.
+    #[error("template '{template}': image: {why}")]
+    ImageName {
+        /// The template.
+        template: String,
+        /// Why.
+        why: String,
+    },
+    /// A `%{...}` in a template's image.
+    #[error("template '{template}': image: {source}")]
+    Expand {
+        /// The template.
+        template: String,
+        /// Why.
+        source: ExpandError,
+    },
+    /// The request is too large.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+}
+
+/// Resolves a definition. `readable` says of a file whether the user can read it, or why not.
+///
+/// # Errors
+/// See [`SubmitError`].
+pub fn resolve(
+    definition: &str,
+    submitter: Submitter,
+    library: &Library,
+    catalog: &Catalog,
+    names: &Names<'_>,
+    readable: &dyn Fn(&str) -> Result<(), String>,
+) -> Result<ClusterRequest, SubmitError> {
+    let items = definition::parse(definition)?;
+    let mut templates = BTreeMap::new();
+    for item in &items {
+        if templates.contains_key(&item.name) {
+            continue;
+        }
+        let spec = match library.get(&item.name) {
+            Some(template) => TemplateSpec {
+                image: image(template, catalog, names, readable)?,
+                accel: template.accel,
+                cpus: template.cpus,
+                memory: template.memory,
+            },
+            None => TemplateSpec {
+                image: image_as_template(&item.name, library, catalog)?,
+                accel: Accel::default(),
+                cpus: None,
+                memory: None,
+            },
+        };
+        templates.insert(item.name.clone(), spec);
+    }
+    let groups = items.into_iter().map(|item| VmGroup {
+        template: item.name,
+        count: item.count,
+    });
+    let request = ClusterRequest {
+        version: REQUEST_VERSION,
+        definition: definition.to_owned(),
+        submitter,
+        groups: groups.collect(),
+        templates,
+    };
+    request.to_json()?;
+    Ok(request)
+}
+
+fn image(
+    template: &ResolvedTemplate,
+    catalog: &Catalog,
+    names: &Names<'_>,
+    readable: &dyn Fn(&str) -> Result<(), String>,
+) -> Result<ImageRef, SubmitError> {
+    let name = || template.name.clone();
+    let written = template
+        .image
+        .as_deref()
+        .ok_or_else(|| SubmitError::NoImage(name()))?;
+    if !written.contains('/') {
+        let uri = written
+            .parse::<ImageUri>()
+            .map_err(|e| SubmitError::ImageName {
+                template: name(),
+                why: e.to_string(),
+            })?;
+        return catalog.find(&uri).map_err(|source| SubmitError::Image {
+            template: name(),
+            source,
+        });
+    }
+    let path = expand::expand(written, names).map_err(|source| SubmitError::Expand {
+        template: name(),
+        source,
+    })?;
+    let file = |why: String| SubmitError::File {
+        template: name(),
+        path: shown(&path),
+        why,
+    };
+    if !path.starts_with('/') {
+        return Err(file("a path must be absolute".into()));
+    }
+    readable(&path).map_err(file)?;
+    Ok(ImageRef::File { path })
+}
+
+/// An image of a repository serves as a template with defaults.
+fn image_as_template(
+    name: &str,
+    library: &Library,
+    catalog: &Catalog,
+) -> Result<ImageRef, SubmitError> {
+    let no_template = || SubmitError::NoTemplate {
+        name: shown(name),
+        hint: hint(name, library.names()),
+    };
+    let uri: ImageUri = name.parse().map_err(|_| no_template())?;
+    match catalog.find(&uri) {
+        Ok(image) => Ok(image),
+        // Who writes a repository or a revision means an image.
+        Err(source) if uri.repo.is_some() || uri.revision.is_some() => Err(SubmitError::Image {
+            template: shown(name),
+            source,
+        }),
+        Err(_) => Err(no_template()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::RepoListing;
+    use crate::source::{Source, Tree};
+    use muster_types::request;
+    use proptest::prelude::*;
+
+    fn submit(definition: &str) -> Result<ClusterRequest, String> {
+        let text = "debian13: {image: debian13, memory: 1G}\nbase: {}\nfile: {image: '%{homedir}/d.qcow2'}\n\
+                    gone: {image: gone}\nrel: {image: a/b}\nclosed: {image: /no}\nodd: {image: 'a b'}\n";
+        let library = Library::parse(&[Source {
+            path: "templates.yaml".into(),
+            text: text.into(),
+            tree: Tree::System,
+        }])
+        .unwrap();
+        let images = [("debian13", 0), ("tiny", 3)];
+        let catalog = Catalog {
+            repos: vec![RepoListing {
+                name: "lab".into(),
+                path: "/srv".into(),
+                images: images.map(|(n, r)| (n.to_owned(), [r].into())).into(),
+                problem: None,
+            }],
+        };
+        let env = |_: &str| None;
+        let names = Names {
+            home: Some("/home/alice"),
+            user: "alice",
+            env: &env,
+        };
+        let readable = |path: &str| match path {
+            "/no" => Err("permission denied".to_owned()),
+            _ => Ok(()),
+        };
+        resolve(
+            definition,
+            Submitter::Sbatch,
+            &library,
+            &catalog,
+            &names,
+            &readable,
+        )
+        .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_definition_is_frozen() {
+        let r = submit("debian13:3,tiny,file").unwrap();
+        assert_eq!(request::parse(&r.to_json().unwrap()).unwrap(), r);
+        assert_eq!(r.vm_count(), 5);
+        assert_eq!(r.templates["debian13"].image.to_string(), "lab:debian13@0");
+        assert_eq!(r.templates["tiny"].image.to_string(), "lab:tiny@3");
+        assert_eq!(r.templates["file"].image.to_string(), "/home/alice/d.qcow2");
+    }
+
+    #[test]
+    fn mistakes_cost_nothing_and_say_what_to_type() {
+        let say = |d: &str| submit(d).unwrap_err();
+        assert_eq!(
+            say("debain13"),
+            "no template 'debain13' (did you mean 'debian13'?); 'muster template list' shows all"
+        );
+        assert_eq!(
+            say("debian13:0"),
+            "item 1 'debian13:0': count must be 1..4096"
+        );
+        assert!(say("base").contains("template 'base' has no image"));
+        assert!(say("gone").contains("template 'gone': no image 'gone' in repository 'lab'"));
+        assert!(say("lab:tny").contains("no image 'lab:tny' (did you mean 'tiny'?)"));
+        assert!(say("rel").contains("must be absolute"));
+        assert!(say("closed").contains("image '/no': permission denied"));
+        assert!(say("odd").contains("'a b' is no name"));
+        assert!(say("tpl:abc").contains("no repository 'tpl'"));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "[a-z0-9:,@./ %{}~-]{0,40}") {
+            drop(submit(&text));
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! YAML as a tree that knows its positions, and reading typed values out of it so that every mistake
+//! of a file is found, not only the first.
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
+use std::fmt;
+
+use muster_types::ids::shown;
+
+use crate::error::ConfigError;
+use crate::nearest::hint;
+use crate::source::{MAX_FILE_BYTES, Source};
+
+/// A value with its place.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) at: (u64, u64),
+    pub(crate) value: Value,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Value {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(Node, Node)>),
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Value>::deserialize(d)?;
+        let at = (spanned.referenced.line(), spanned.referenced.column());
+        Ok(Self {
+            at,
+            value: spanned.value,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a YAML value")
+    }
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+    fn visit_some<D: Deserializer<'de>>(self, d: D) -> Result<Value, D::Error> {
+        Value::deserialize(d)
+    }
+    fn visit_bool<E>(self, v: bool) -> Result<Value, E> {
+        Ok(Value::Bool(v))
+    }
+    fn visit_i64<E>(self, v: i64) -> Result<Value, E> {
+        Ok(Value::Int(v))
+    }
+    fn visit_u64<E>(self, v: u64) -> Result<Value, E> {
+        Ok(i64::try_from(v).map_or(Value::Text(v.to_string()), Value::Int))
+    }
+    fn visit_f64<E>(self, v: f64) -> Result<Value, E> {
+        Ok(Value::Float(v))
+    }
+    fn visit_str<E>(self, v: &str) -> Result<Value, E> {
+        Ok(Value::Text(v.to_owned()))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = access.next_element()? {
+            list.push(item);
+        }
+        Ok(Value::List(list))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Vec::new();
+        while let Some(pair) = access.next_entry()? {
+            map.push(pair);
+        }
+        Ok(Value::Map(map))
+    }
+}
+
+/// Parses a file. An empty one is a null. serde-saphyr bounds nesting and aliases and refuses
+/// duplicate keys.
+pub(crate) fn parse(source: &Source) -> Result<Node, ConfigError> {
+    let error = |at, message| ConfigError {
+        file: source.path.clone(),
+        at,
+        key: String::new(),
+        message,
+    };
+    if source.text.len() > MAX_FILE_BYTES {
+        let bytes = source.text.len();
+        return Err(error(
+            None,
+            format!("the file has {bytes} bytes, at most {MAX_FILE_BYTES} are read"),
+        ));
+    }
+    if let Some(line) = source.text.lines().position(|l| l.contains('\0')) {
+        let line = u64::try_from(line).unwrap_or(0) + 1;
+        return Err(error(Some((line, 1)), "a NUL byte is not YAML".into()));
+    }
+    let only_comments = source
+        .text
+        .lines()
+        .map(str::trim)
+        .all(|l| l.is_empty() || l.starts_with('#') || l == "---");
+    if only_comments {
+        return Ok(Node {
+            at: (1, 1),
+            value: Value::Null,
+        });
+    }
+    serde_saphyr::from_str::<Node>(&source.text).map_err(|e| {
+        let at = e.location().map(|l| (l.line(), l.column()));
+        let text = e.to_string();
+        // The place is shown in front; the message's first line says what is wrong.
+        let first = text.lines().next().unwrap_or_default();
+        error(at, format!("not valid YAML: {}", strip_place(first)))
+    })
+}
+
+/// Takes serde-saphyr's own place (`line 3 column 5: `, or ` at line 3, column 5`) off a message.
+fn strip_place(text: &str) -> String {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let text = match text.strip_prefix("line ").and_then(|t| t.split_once(": ")) {
+        Some((_, rest)) => rest,
+        None => text,
+    };
+    match text.find(" at line ") {
+        Some(at) => text[..at].to_owned(),
+        None => text.to_owned(),
+    }
+}
+
+impl Value {
+    /// What it is, in words, for messages.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Null => "nothing".into(),
+            Self::Bool(b) => format!("the boolean {b}"),
+            Self::Int(n) => format!("the number {n}"),
+            Self::Float(n) => format!("the number {n}"),
+            Self::Text(t) => format!("the text '{}'", shown(t)),
+            Self::List(_) => "a list".into(),
+            Self::Map(_) => "a map".into(),
+        }
+    }
+}
+
+/// Collects the mistakes of one file.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    file: &'a str,
+    pub(crate) errors: Vec<ConfigError>,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(file: &'a str) -> Self {
+        Self {
+            file,
+            errors: Vec::new(),
+        }
+    }
+
+    pub(crate) fn error(&mut self, at: (u64, u64), key: &str, message: String) {
+        self.errors.push(ConfigError {
+            file: self.file.to_owned(),
+            at: Some(at),
+            key: key.to_owned(),
+            message,
+        });
+    }
+
+    fn wrong(&mut self, node: &Node, key: &str, wanted: &str) {
+        let found = node.value.describe();
+        self.error(node.at, key, format!("must be {wanted}, found {found}"));
+    }
+
+    /// A map with text keys; a null is an empty one.
+    pub(crate) fn map<'n>(
+        &mut self,
+        node: &'n Node,
+        key: &str,
+    ) -> Vec<(&'n str, &'n Node, &'n Node)> {
+        let pairs = match &node.value {
+            Value::Map(pairs) => pairs.as_slice(),
+            Value::Null => &[],
+            _ => {
+                self.wrong(node, key, "a map");
+                &[]
+            }
+        };
+        let mut map = Vec::new();
+        for (name, value) in pairs {
+            match &name.value {
+                Value::Text(text) => map.push((text.as_str(), name, value)),
+                _ => self.wrong(name, key, "a name as the key"),
+            }
+        }
+        map
+    }
+
+    /// Text; numbers are taken as they would be written.
+    pub(crate) fn text(&mut self, node: &Node, key: &str) -> Option<String> {
+        match &node.value {
+            Value::Text(text) => Some(text.clone()),
+            Value::Int(n) => Some(n.to_string()),
+            _ => {
+                self.wrong(node, key, "text");
+                None
+            }
+        }
+    }
+
+    /// A whole number in a range.
+    pub(crate) fn number(&mut self, node: &Node, key: &str, from: u64, to: u64) -> Option<u64> {
+        let number = match &node.value {
+            Value::Int(n) => u64::try_from(*n).ok(),
+            Value::Text(text) => text.parse().ok(),
+            _ => None,
+        };
+        let number = number.filter(|n| (from..=to).contains(n));
+        if number.is_none() {
+            self.wrong(node, key, &format!("a whole number from {from} to {to}"));
+        }
+        number
+    }
+
+    /// One of some words. An unquoted `no`, `yes`, `on` or `off` is read as the word.
+    pub(crate) fn choice<T: Copy>(
+        &mut self,
+        node: &Node,
+        key: &str,
+        choices: &[(&str, T)],
+    ) -> Option<T> {
+        let word = match &node.value {
+            Value::Text(text) => text.as_str(),
+            Value::Bool(true) => "yes",
+            Value::Bool(false) => "no",
+            _ => "",
+        };
+        let found = choices.iter().find(|(name, _)| *name == word);
+        if found.is_none() {
+            let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+            let near = hint(word, names.iter().copied());
+            let found = node.value.describe();
+            let message = format!("must be one of {}, found {found}{near}", names.join(", "));
+            self.error(node.at, key, message);
+        }
+        found.map(|(_, value)| *value)
+    }
+
+    /// A list of texts; a single text is a list of one.
+    pub(crate) fn texts(&mut self, node: &Node, key: &str) -> Vec<String> {
+        match &node.value {
+            Value::List(items) => {
+                let texts = items.iter().filter_map(|item| self.text(item, key));
+                texts.collect()
+            }
+            Value::Text(text) => vec![text.clone()],
+            _ => {
+                self.wrong(node, key, "a list of texts");
+                Vec::new()
+            }
+        }
+    }
+
+    /// The mistake of a key that nobody knows.
+    pub(crate) fn unknown_key(&mut self, name: &Node, key: &str, word: &str, allowed: &[&str]) {
+        let near = hint(word, allowed.iter().copied());
+        let message = format!("unknown key{near}; known are {}", allowed.join(", "));
+        self.error(name.at, key, message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Tree;
+
+    fn source(text: &str) -> Source {
+        Source {
+            path: "f.yaml".into(),
+            text: text.into(),
+            tree: Tree::System,
+        }
+    }
+
+    #[test]
+    fn positions_are_those_of_the_file() {
+        let node = parse(&source("a: 1\nb:\n  - x\n  - no\n")).unwrap();
+        let Value::Map(pairs) = &node.value else {
+            panic!("{node:?}")
+        };
+        assert_eq!(pairs[0].1.at, (1, 4));
+        let Value::List(items) = &pairs[1].1.value else {
+            panic!("{node:?}")
+        };
+        assert_eq!(items[0].at, (3, 5));
+        assert!(matches!(items[1].value, Value::Bool(false)));
+    }
+
+    #[test]
+    fn an_empty_file_is_nothing() {
+        for text in ["", "# only a comment\n", "---\n"] {
+            assert!(matches!(parse(&source(text)).unwrap().value, Value::Null));
+        }
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_refused_with_its_place() {
+        let e = parse(&source("a: 1\na: 2\n")).unwrap_err();
+        assert_eq!(e.at.unwrap().0, 2, "{e}");
+        assert!(parse(&source("path: %{env:HOME}\n")).is_err());
+        assert!(
+            parse(&source("a: \0\n"))
+                .unwrap_err()
+                .to_string()
+                .contains("NUL")
+        );
+    }
+
+    #[test]
+    fn bombs_are_refused() {
+        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
+        for i in 1..12 {
+            let refs = vec![format!("*a{}", i - 1); 9].join(", ");
+            bomb.push_str(&format!("a{i}: &a{i} [{refs}]\n"));
+        }
+        assert!(parse(&source(&bomb)).is_err());
+        assert!(parse(&source(&"[".repeat(50_000))).is_err());
+        let large = source(&"#".repeat(MAX_FILE_BYTES + 1));
+        assert!(parse(&large).unwrap_err().to_string().contains("bytes"));
+    }
+}

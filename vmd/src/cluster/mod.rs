@@ -17,6 +17,8 @@ mod lead;
 mod publish;
 mod release;
 mod status;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use std::path::PathBuf;

@@ -1,0 +1,361 @@
+//! A node's life with a job, against a real (embedded) store and a Slurm that only keeps a list: the
+//! real one is used in the lab.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use muster_types::api::{Report, Until, WaitOutcome, Waited};
+use muster_types::ids::{JobId, Rank};
+use muster_types::placement::Placement;
+use muster_types::state::{NodePhase, NodeStatus, VmPhase, VmStatus};
+
+use super::*;
+use crate::host::slurm::{JobLife, SlurmError, Step, StepCommand};
+use crate::journal::tests::facts;
+use crate::plan::tests::request;
+use crate::settings::tests::settings;
+use crate::store::{StoreConfig, Write, keys, open};
+
+/// Keeps what it was asked; its steps are processes that sleep.
+#[derive(Debug, Default)]
+struct Listed {
+    calls: Mutex<Vec<String>>,
+    step_fails: bool,
+}
+
+impl Listed {
+    fn note(&self, call: String) {
+        self.calls.lock().unwrap().push(call);
+    }
+    fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl Slurm for Listed {
+    fn start_step(&self, command: &StepCommand) -> Result<Step, SlurmError> {
+        self.note(format!("start {}", command.key));
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let id = ProcessId::of(Path::new("/proc"), child.id().try_into().unwrap()).unwrap();
+        let (tx, ended) = oneshot::channel();
+        if self.step_fails {
+            std::fs::write(&command.log, "srun: error: no such partition\n").unwrap();
+            child.kill().unwrap();
+        }
+        std::thread::spawn(move || {
+            let status = child.wait().unwrap().to_string();
+            drop(tx.send(Some(status)));
+        });
+        Ok(Step { id, ended })
+    }
+    fn find_step(&self, command: &StepCommand, known: Option<ProcessId>) -> Option<Step> {
+        self.note(format!("find {} {}", command.key, known.is_some()));
+        None
+    }
+    async fn cancel_step(&self, job: JobId, step: u32) -> Result<(), SlurmError> {
+        self.note(format!("cancel step {job}.{step}"));
+        Ok(())
+    }
+    async fn cancel_job(&self, job: JobId) -> Result<(), SlurmError> {
+        self.note(format!("cancel job {job}"));
+        Ok(())
+    }
+    async fn notify(&self, job: JobId, text: &str) -> Result<(), SlurmError> {
+        self.note(format!("notify {job} {text}"));
+        Ok(())
+    }
+    async fn life(&self, _: JobKey) -> Result<JobLife, SlurmError> {
+        Ok(JobLife::Alive)
+    }
+}
+
+struct Node {
+    context: Arc<Context>,
+    slurm: Arc<Listed>,
+    _dir: tempfile::TempDir,
+}
+
+async fn node(step_fails: bool) -> Node {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    for path in [
+        settings.jobs_dir(),
+        settings.vm_dir(),
+        settings.scratch_dir.clone(),
+    ] {
+        std::fs::create_dir_all(path).unwrap();
+    }
+    let path = dir.path().join("state.redb");
+    let slurm = Arc::new(Listed {
+        step_fails,
+        ..Listed::default()
+    });
+    let context = Context {
+        journal: Journal::new(settings.jobs_dir()),
+        store: open(&StoreConfig::Embedded { path }).await.unwrap(),
+        slurm: Arc::clone(&slurm) as Arc<dyn Slurm>,
+        settings,
+    };
+    Node {
+        context: Arc::new(context),
+        slurm,
+        _dir: dir,
+    }
+}
+
+fn entry(node: &str, request: Option<String>) -> Entry {
+    Entry {
+        facts: facts(7, "n[1-2]", node),
+        request,
+        objects: Vec::new(),
+        shim: None,
+        releasing: false,
+    }
+}
+
+impl Node {
+    fn start(&self, entry: Entry) -> Handle {
+        self.context.journal.write(&entry).unwrap();
+        start(Arc::clone(&self.context), entry)
+    }
+
+    async fn other_node_says(&self, phase: NodePhase, reason: Option<&str>, vm: VmPhase) {
+        let status = NodeStatus {
+            key: "7.0".parse().unwrap(),
+            phase,
+            reason: reason.map(str::to_owned),
+            verdict: None,
+            vms: vec![vm_status(1, vm)],
+            ran: (vm == VmPhase::Running)
+                .then_some(Rank(1))
+                .into_iter()
+                .collect(),
+            timeline: std::collections::BTreeMap::new(),
+        };
+        let key = keys::node_status(JobId(7), "n2");
+        let value = serde_json::to_vec(&status).unwrap();
+        let writes = [Write::Put { key, value }];
+        self.context.store.apply(&[], &writes).await.unwrap();
+    }
+
+    async fn left_over(&self) -> Vec<String> {
+        let settings = &self.context.settings;
+        let mut left = Vec::new();
+        for dir in [
+            settings.jobs_dir(),
+            settings.vm_dir(),
+            settings.scratch_dir.clone(),
+        ] {
+            left.extend(crate::host::directory::entries(&dir).unwrap());
+        }
+        let keys = self.context.store.list("/muster/").await.unwrap();
+        left.extend(keys.entries.into_iter().map(|e| e.key));
+        left
+    }
+
+    async fn until_called(&self, call: &str) {
+        let mut ticks = tokio::time::interval(Duration::from_millis(10));
+        for _ in 0..500 {
+            ticks.tick().await;
+            if self.slurm.calls().iter().any(|c| c.starts_with(call)) {
+                return;
+            }
+        }
+        panic!("waited for '{call}', got {:?}", self.slurm.calls());
+    }
+}
+
+fn vm_status(rank: u32, phase: VmPhase) -> VmStatus {
+    let place = Placement {
+        rank: Rank(rank),
+        node: 0,
+        vcpus: 1,
+    };
+    VmStatus {
+        phase,
+        ..VmStatus::pending(&place, 0)
+    }
+}
+
+fn report(rank: u32, phase: VmPhase) -> Report {
+    Report {
+        job: JobId(7),
+        vms: vec![vm_status(rank, phase)],
+        timeline: std::collections::BTreeMap::new(),
+        last: phase.is_over(),
+    }
+}
+
+async fn wait(handle: &Handle, until: Until) -> Waited {
+    let mut published = handle.published();
+    let limit = tokio::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let now = published.borrow_and_update().clone();
+        if let Some(waited) = outcome(until, &now) {
+            return waited;
+        }
+        match tokio::time::timeout_at(limit, published.changed()).await {
+            Ok(changed) => changed.unwrap(),
+            Err(_) => panic!("waited for {until:?}: {now:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_starts_runs_and_leaves_nothing() {
+    let n = node(false).await;
+    let handle = n.start(entry("n1", Some(request(2))));
+    let plan = handle.launch(None, 3).await.unwrap();
+    assert_eq!(plan.vms.len(), 1);
+    assert!(Path::new(&plan.scratch_dir).is_dir() && Path::new(&plan.run_dir).is_dir());
+    handle.report(report(0, VmPhase::Running)).await.unwrap();
+    n.other_node_says(NodePhase::Prepared, None, VmPhase::Running)
+        .await;
+    assert_eq!(
+        wait(&handle, Until::Running).await.outcome,
+        WaitOutcome::Reached
+    );
+    n.until_called("notify 7 muster: tiny:2 runs: vm0 on n1, vm1 on n2")
+        .await;
+    assert!(
+        handle.report(report(1, VmPhase::Running)).await.is_err(),
+        "another node's VM"
+    );
+    handle.report(report(0, VmPhase::Stopped)).await.unwrap();
+    assert_eq!(
+        wait(&handle, Until::Started).await.outcome,
+        WaitOutcome::Reached
+    );
+    assert_eq!(
+        wait(&handle, Until::Running).await.outcome,
+        WaitOutcome::Failed
+    );
+    assert_eq!(handle.release().await.problems, Vec::<String>::new());
+    // What the other node wrote is the other node's.
+    assert_eq!(n.left_over().await, [keys::node_status(JobId(7), "n2")]);
+    assert_eq!(
+        n.slurm
+            .calls()
+            .iter()
+            .filter(|c| c.starts_with("start"))
+            .count(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn a_bad_request_is_a_verdict_not_an_error() {
+    let n = node(false).await;
+    let handle = n.start(entry("n1", Some("{}".into())));
+    let waited = wait(&handle, Until::Started).await;
+    assert_eq!(waited.outcome, WaitOutcome::Failed);
+    assert!(waited.reason.unwrap().contains("cluster request refused"));
+    let e = handle.launch(None, 0).await.unwrap_err();
+    assert!(matches!(e, ApiError::ClusterFailed(_)), "{e:?}");
+    n.until_called("notify 7 muster: the virtual cluster failed: cluster request")
+        .await;
+    handle.release().await;
+    assert!(n.left_over().await.is_empty());
+    assert!(!n.slurm.calls().iter().any(|c| c.starts_with("start")));
+}
+
+#[tokio::test]
+async fn another_nodes_failure_ends_the_job_with_its_name() {
+    let n = node(false).await;
+    let handle = n.start(entry("n1", Some(request(2))));
+    handle.launch(None, 3).await.unwrap();
+    n.other_node_says(NodePhase::Failed, Some("no space"), VmPhase::Pending)
+        .await;
+    let waited = wait(&handle, Until::Started).await;
+    assert_eq!(waited.reason.as_deref(), Some("n2: no space"));
+    n.until_called("cancel step 7.3").await;
+    n.until_called(
+        "notify 7 muster: the virtual cluster failed: n2: no space; the job is cancelled",
+    )
+    .await;
+    n.until_called("cancel job 7").await;
+}
+
+#[tokio::test]
+async fn a_node_without_vmd_is_named() {
+    let n = node(false).await;
+    let handle = n.start(entry("n1", Some(request(2))));
+    let waited = wait(&handle, Until::Started).await;
+    assert_eq!(waited.reason.as_deref(), Some("n2: vmd does not run there"));
+}
+
+#[tokio::test]
+async fn a_first_node_without_vmd_is_named_by_the_second() {
+    let n = node(false).await;
+    let handle = n.start(entry("n2", Some(request(2))));
+    let waited = wait(&handle, Until::Started).await;
+    let reason = waited.reason.unwrap();
+    assert!(
+        reason.starts_with("n1: no cluster record from it within 2 s"),
+        "{reason}"
+    );
+    n.until_called("cancel job 7").await;
+}
+
+#[tokio::test]
+async fn a_step_that_slurm_refuses_is_told_in_its_words() {
+    let n = node(true).await;
+    let handle = n.start(entry("n1", Some(request(2))));
+    n.other_node_says(NodePhase::Prepared, None, VmPhase::Pending)
+        .await;
+    let waited = wait(&handle, Until::Started).await;
+    let reason = waited.reason.unwrap();
+    assert!(
+        reason.contains("srun: error: no such partition"),
+        "{reason}"
+    );
+}
+
+#[tokio::test]
+async fn a_later_vmd_takes_over_and_does_not_start_again() {
+    let n = node(false).await;
+    let handle = n.start(entry("n1", Some(request(1))));
+    handle.launch(None, 3).await.unwrap();
+    handle.report(report(0, VmPhase::Running)).await.unwrap();
+    assert_eq!(
+        wait(&handle, Until::Running).await.outcome,
+        WaitOutcome::Reached
+    );
+    let mut ticks = tokio::time::interval(Duration::from_millis(10));
+    while n
+        .context
+        .store
+        .get(&keys::node_status(JobId(7), "n1"))
+        .await
+        .unwrap()
+        .is_none()
+    {
+        ticks.tick().await;
+    }
+    // The old task is not stopped: it stands for nothing but a store that already has the state.
+    let entries = n.context.journal.read_all().unwrap().0;
+    assert!(entries[0].step().is_some());
+    let again = start(Arc::clone(&n.context), entries[0].clone());
+    assert_eq!(
+        wait(&again, Until::Started).await.outcome,
+        WaitOutcome::Reached
+    );
+    n.until_called("find 7.0 true").await;
+    assert_eq!(
+        n.slurm
+            .calls()
+            .iter()
+            .filter(|c| c.starts_with("start"))
+            .count(),
+        1
+    );
+    assert_eq!(again.release().await.problems, Vec::<String>::new());
+}

@@ -323,6 +323,8 @@ async fn a_step_that_slurm_refuses_is_told_in_its_words() {
 async fn a_later_vmd_takes_over_and_does_not_start_again() {
     let n = node(false).await;
     let handle = n.start(entry("n1", Some(request(1))));
+    n.other_node_says(NodePhase::Prepared, None, VmPhase::Pending)
+        .await;
     handle.launch(None, 3).await.unwrap();
     handle.report(report(0, VmPhase::Running)).await.unwrap();
     assert_eq!(

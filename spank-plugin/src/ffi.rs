@@ -23,7 +23,7 @@ use slurm_spank_sys as sys;
 use crate::account;
 use crate::allocator::{self, Submission};
 use crate::epilog;
-use crate::options::{Choice, PluginOption, VM};
+use crate::options::{Choice, PluginOption, REQUEST_IN_JOB, VM, VM_IN_JOB};
 use crate::prolog;
 use crate::remote::{self, Task};
 use crate::verdict::Verdict;
@@ -67,6 +67,9 @@ unsafe extern "C" fn slurm_spank_init(
 ) -> c_int {
     guard("init", FAILURE, || {
         let context = context();
+        if context == sys::S_CTX_ALLOCATOR {
+            forget_outer_job();
+        }
         if matches!(
             context,
             sys::S_CTX_LOCAL | sys::S_CTX_ALLOCATOR | sys::S_CTX_REMOTE
@@ -153,7 +156,7 @@ unsafe extern "C" fn slurm_spank_task_init(
 ) -> c_int {
     guard("task_init", FAILURE, || {
         let handle = Handle(spank);
-        let choice = Choice::of(handle.option(&VM));
+        let choice = handle.choice_of_task();
         if choice == Choice::Off {
             return SUCCESS;
         }
@@ -168,7 +171,7 @@ unsafe extern "C" fn slurm_spank_task_init(
                 .or_else(|| nix::unistd::gethostname().ok()?.into_string().ok())
                 .unwrap_or_else(|| "this node".into()),
             first_on_node: handle.local_task() == Some(0),
-            first: handle.global_task() == Some(0),
+            first: handle.global_task() == Some(0) && handle.is_first_command(),
         };
         // SAFETY: Slurm's own count and array.
         let arguments = unsafe { arguments(ac, av) };
@@ -225,6 +228,18 @@ unsafe extern "C" fn slurm_spank_job_epilog(
         let arguments = unsafe { arguments(ac, av) };
         tell(&epilog::run(&choice, &arguments, &variable))
     })
+}
+
+/// salloc or sbatch in the shell or script of a job submits another job. Slurm would hand it the outer
+/// job's `--vm`, so that `sbatch next.sh` in a script got VMs that nobody asked for; the variables by
+/// which it does so are removed before it reads them.
+fn forget_outer_job() {
+    for name in VM_IN_JOB.into_iter().chain([REQUEST_IN_JOB]) {
+        if let Ok(name) = name.to_str() {
+            // SAFETY: the command loads its plugins before it starts a thread.
+            unsafe { std::env::remove_var(name) };
+        }
+    }
 }
 
 /// Keeps the argument of `--vm`. In a step `spank_option_getopt` gives it when it is needed.
@@ -296,14 +311,14 @@ impl Handle {
         unsafe { string(argument) }
     }
 
-    /// A variable of the task's environment.
+    /// A variable of the task's environment, cut to a few hundred bytes; `None` for an empty one.
     fn getenv(self, name: &CStr) -> Option<String> {
         let mut buffer = [0_u8; 256];
         let size = c_int::try_from(buffer.len()).ok()?;
         // SAFETY: the buffer has the size that is passed.
         let error =
             unsafe { sys::spank_getenv(self.0, name.as_ptr(), buffer.as_mut_ptr().cast(), size) };
-        if error != sys::ESPANK_SUCCESS {
+        if error != sys::ESPANK_SUCCESS && error != sys::ESPANK_NOSPACE {
             return None;
         }
         let text = CStr::from_bytes_until_nul(&buffer).ok()?;
@@ -321,6 +336,30 @@ impl Handle {
         } else {
             Err(strerror(error))
         }
+    }
+
+    /// What a task's command was started with. Before 24.05 the script of `sbatch --export=NONE` has
+    /// no plugin options, but still the variables made from them.
+    fn choice_of_task(self) -> Choice {
+        let option = self.option(&VM);
+        let [_, variable] = VM_IN_JOB;
+        if option.is_none() && self.step_id() == Some(sys::BATCH_STEP) {
+            return Choice::of(self.getenv(variable));
+        }
+        Choice::of(option)
+    }
+
+    /// Whether this is the command that the job was submitted with, and not a step in its shell or
+    /// script: those have the request in their environment.
+    fn is_first_command(self) -> bool {
+        self.step_id() == Some(sys::BATCH_STEP) || self.getenv(REQUEST_IN_JOB).is_none()
+    }
+
+    fn step_id(self) -> Option<u32> {
+        let mut value: u32 = 0;
+        // SAFETY: S_JOB_STEPID takes one `uint32_t *` (spank.h).
+        let error = unsafe { sys::spank_get_item(self.0, sys::S_JOB_STEPID, &raw mut value) };
+        (error == sys::ESPANK_SUCCESS).then_some(value)
     }
 
     fn job_id(self) -> Option<u32> {

@@ -22,6 +22,16 @@ pub const VM: PluginOption = PluginOption {
              and memory ('muster template list' shows templates; none: no virtual machines)",
 };
 
+/// Where a job's shell or script finds the option it was submitted with: under the second name as a
+/// job control variable (sbatch(1)), under the first for the options of `srun`.
+pub const VM_IN_JOB: [&CStr; 2] = [
+    c"_SLURM_SPANK_OPTION_muster_vm",
+    c"SLURM_SPANK__SLURM_SPANK_OPTION_muster_vm",
+];
+
+/// Where a job's shell or script finds the request it was submitted with.
+pub const REQUEST_IN_JOB: &CStr = c"SLURM_SPANK_MUSTER_REQUEST";
+
 /// What the user wants of `--vm`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
@@ -45,6 +55,19 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_of_a_job_have_the_names_that_slurm_gives() {
+        let option = VM.name.to_str().unwrap();
+        for name in VM_IN_JOB {
+            let name = name.to_str().unwrap();
+            assert!(name.ends_with(&format!("_SLURM_SPANK_OPTION_muster_{option}")));
+        }
+        assert_eq!(
+            REQUEST_IN_JOB.to_str().unwrap(),
+            format!("SLURM_SPANK_{}", muster_types::request::REQUEST_VARIABLE)
+        );
+    }
 
     #[test]
     fn none_turns_it_off() {

@@ -38,7 +38,8 @@ pub struct Task {
     pub node: String,
     /// The first of the node's tasks of the step: it says what went wrong on this node.
     pub first_on_node: bool,
-    /// The first task of the step: it passes warnings on.
+    /// The first task of the command that the job was submitted with: it passes warnings on, which
+    /// each later step would only repeat.
     pub first: bool,
 }
 

@@ -30,6 +30,12 @@ pub use bindings::*;
 /// Read by Slurm 25.05 and later, of no effect before.
 pub const ESPANK_JOB_FAILURE: std::ffi::c_int = 3012;
 
+/// The step id of a batch script (`SLURM_BATCH_SCRIPT` of slurm.h).
+pub const BATCH_STEP: u32 = 0xffff_fffb;
+
+/// `spank_getenv`: the buffer holds the beginning of the value. Part of Slurm's ABI (slurm_errno.h).
+pub const ESPANK_NOSPACE: spank_err_t = 3005;
+
 /// Major, minor and patch number of the Slurm release that the bindings are of: `(24, 11, 5)`.
 #[must_use]
 pub const fn slurm_version() -> (u32, u32, u32) {

@@ -222,6 +222,23 @@ fn a_mistake_ends_the_command() {
     }
 }
 
+fn a_job_in_a_job_has_no_vms_by_inheritance() {
+    let outer = [
+        ("_SLURM_SPANK_OPTION_muster_vm", "tiny:2"),
+        ("SLURM_SPANK__SLURM_SPANK_OPTION_muster_vm", "tiny:2"),
+        ("SLURM_SPANK_MUSTER_REQUEST", "{}"),
+        ("SLURM_JOB_ID", "7"),
+    ];
+    let run = |context| {
+        Hook::new("slurm_spank_init_post_opt", context, None, &[])
+            .env(&outer)
+            .run()
+    };
+    assert_eq!(run(sys::S_CTX_ALLOCATOR), silent());
+    // A step in the job keeps them.
+    assert_eq!(run(sys::S_CTX_LOCAL).lines.len(), 3);
+}
+
 fn a_prolog_registers_the_job() {
     let dir = tempfile::tempdir().unwrap();
     let (socket, asked) = vmd(&dir, "{}\0");
@@ -316,6 +333,7 @@ fn main() {
         ("no-vms", a_submission_without_vms_is_let_through),
         ("request", a_submission_freezes_its_request),
         ("mistake", a_mistake_ends_the_command),
+        ("inner-job", a_job_in_a_job_has_no_vms_by_inheritance),
         ("prolog", a_prolog_registers_the_job),
         ("prolog-fault", a_prolog_without_vmd_fails_only_if_told_to),
         ("epilog", an_epilog_releases_the_job),

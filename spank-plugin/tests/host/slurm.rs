@@ -30,8 +30,8 @@ pub(crate) const PROVIDED: [&str; 9] = [
 
 type HookFn = unsafe extern "C" fn(sys::spank_t, c_int, *mut *mut c_char) -> c_int;
 
-/// Loads the plugin, calls `init`, hands the option over as Slurm does, calls the hook, prints its
-/// result.
+/// Loads the plugin, calls `init`, hands the option over as Slurm does, calls the hook, prints
+/// which variables of an outer job are left, and the hook's result.
 pub(crate) fn call() {
     keep();
     let hook = std::env::var(HOOK).unwrap();
@@ -46,7 +46,16 @@ pub(crate) fn call() {
     if spank_context() != sys::S_CTX_JOB_SCRIPT {
         assert_eq!(run(library, "slurm_spank_init"), 0);
     }
-    println!("result {}", run(library, &hook));
+    let result = run(library, &hook);
+    let mut left: Vec<String> = std::env::vars()
+        .map(|(name, _)| name)
+        .filter(|name| name.contains("SLURM_SPANK_"))
+        .collect();
+    left.sort();
+    for name in left {
+        println!("left {name}");
+    }
+    println!("result {result}");
 }
 
 fn run(library: *mut c_void, hook: &str) -> c_int {

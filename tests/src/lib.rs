@@ -1,1 +1,17 @@
-//! x.
+//! What Muster is tested with: the lab (Slurm in containers), guest images, and the tasks behind `cargo xtask`.
+//!
+//! This package depends on no other of the workspace, so that `cargo xtask` compiles on a bare machine and can install what the
+//! others need. It builds and runs them as a user would.
+
+pub mod artifacts;
+pub mod cache;
+pub mod command;
+pub mod docker;
+pub mod guests;
+pub mod images;
+pub mod lab;
+pub mod packages;
+pub mod progress;
+pub mod suite;
+pub mod wait;
+pub mod workspace;

@@ -25,13 +25,19 @@ pub(crate) struct Args {
     /// Format of the disk file: qcow2, raw, qed, vdi, vpc or vmdk [default: by its content]
     #[arg(short = 't', long, value_name = "FORMAT")]
     format: Option<DiskFormat>,
-    /// The disk file, and the image: [REPO:]NAME, in the first repository without REPO
-    #[arg(required = true, num_args = 2..=3, value_names = ["FILE", "IMAGE"])]
-    words: Vec<String>,
+    /// The disk file
+    #[arg(value_name = "FILE")]
+    first: String,
+    /// The image: [REPO:]NAME; without REPO in the first repository
+    #[arg(value_name = "IMAGE")]
+    second: String,
+    /// pcocc's command line has the image's type before the other two.
+    #[arg(hide = true)]
+    third: Option<String>,
 }
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> anyhow::Result<()> {
-    let (source, image) = operands(&args.words)?;
+    let (source, image) = operands(&args.first, &args.second, args.third.as_deref())?;
     let uri: ImageUri = image.parse().map_err(|e| Usage(format!("{e}")))?;
     if uri.revision.is_some() {
         let text = format!("'{uri}': an import makes the next revision; give no '@'");
@@ -69,16 +75,19 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> anyhow
     Ok(())
 }
 
-/// File and image; pcocc's command line has the image's type before them.
-fn operands(words: &[String]) -> Result<(PathBuf, &str), Usage> {
-    match words {
-        [source, image] => Ok((source.into(), image)),
-        [kind, source, image] if kind == "vm" => Ok((source.into(), image)),
-        [kind, ..] => Err(Usage(format!(
+/// File and image; three words begin with the image's type.
+fn operands<'a>(
+    first: &'a str,
+    second: &'a str,
+    third: Option<&'a str>,
+) -> Result<(PathBuf, &'a str), Usage> {
+    match third {
+        None => Ok((first.into(), second)),
+        Some(image) if first == "vm" => Ok((second.into(), image)),
+        Some(_) => Err(Usage(format!(
             "'{}' is no type of image that can be imported: give vm, or nothing",
-            shown(kind)
+            shown(first)
         ))),
-        [] => Err(Usage("give a disk file and an image".to_owned())),
     }
 }
 
@@ -157,14 +166,10 @@ mod tests {
 
     #[test]
     fn both_command_lines_are_understood() {
-        let words =
-            |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
-        for text in ["a.img r:a", "vm a.img r:a"] {
-            let words = words(text);
-            let (source, image) = operands(&words).unwrap();
-            assert_eq!((source, image), (PathBuf::from("a.img"), "r:a"));
-        }
-        let error = operands(&words("ctr a.img a")).unwrap_err().to_string();
+        let expected = (PathBuf::from("a.img"), "r:a");
+        assert_eq!(operands("a.img", "r:a", None).unwrap(), expected);
+        assert_eq!(operands("vm", "a.img", Some("r:a")).unwrap(), expected);
+        let error = operands("ctr", "a.img", Some("a")).unwrap_err().to_string();
         assert!(error.contains("'ctr'"));
     }
 

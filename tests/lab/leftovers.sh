@@ -5,7 +5,7 @@
 ps -eo pid=,uid=,comm=,args= | awk '
   $2 >= 1500 && $2 < 65000 && !/docker-init|timeout/ { print "process " $0; next }
   $3 ~ /^(vmd-shim|qemu-system|virtiofsd|dnsmasq|slurmstepd)/ { print "process " $0; next }
-  /[v]md-shim/ && /srun/ { print "process " $0 }'
+  $3 == "srun" && /vmd-shim/ { print "process " $0 }'
 
 for directory in /run/muster/jobs /run/muster/vm /var/lib/muster/scratch; do
   [ -d "$directory" ] && find "$directory" -mindepth 1 -maxdepth 1 -printf 'file %p\n'

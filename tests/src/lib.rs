@@ -10,6 +10,7 @@ pub mod docker;
 pub mod guests;
 pub mod images;
 pub mod lab;
+pub mod leaks;
 pub mod packages;
 pub mod progress;
 pub mod suite;

@@ -1,6 +1,7 @@
 //! The task that owns a cluster's state on this node.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use muster_types::api::{ApiError, LaunchPlan};
@@ -9,6 +10,7 @@ use muster_types::state::{
     self, ClusterRecord, ClusterState, ClusterView, NodePhase, NodeStatus, marks,
 };
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
@@ -69,7 +71,11 @@ pub(super) struct Actor {
     prepare_deadline: Option<Instant>,
     launch_deadline: Option<Instant>,
     flush_at: Option<Instant>,
-    writing: bool,
+    /// The write of the status under way, and of the record: a release waits for them, so that no key
+    /// appears after it was deleted.
+    pub(super) writing: Option<JoinHandle<()>>,
+    pub(super) recording: Option<JoinHandle<()>>,
+    pub(super) stopping: Arc<AtomicBool>,
     /// The job was known to an earlier vmd.
     pub(super) adopted: bool,
     /// A failure that is spoken out unless a VM says better why until then.
@@ -145,7 +151,9 @@ impl Actor {
             prepare_deadline: Some(now + context.settings.prepare_timeout),
             launch_deadline: None,
             flush_at: None,
-            writing: false,
+            writing: None,
+            recording: None,
+            stopping: Arc::default(),
             adopted,
             late_verdict: None,
             publish,
@@ -254,7 +262,9 @@ impl Actor {
     }
 
     fn next_deadline(&self) -> Instant {
-        let flush = self.flush_at.filter(|_| !self.writing && self.restored);
+        let flush = self
+            .flush_at
+            .filter(|_| self.writing.is_none() && self.restored);
         let times = [
             flush,
             self.prepare_deadline,
@@ -270,7 +280,7 @@ impl Actor {
     fn on_time(&mut self) {
         let now = Instant::now();
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if due(self.flush_at) && !self.writing && self.restored {
+        if due(self.flush_at) && self.writing.is_none() && self.restored {
             self.flush();
         }
         if due(self.life_check_at) {
@@ -314,7 +324,7 @@ impl Actor {
                 self.start_step();
             }
             Event::Written(result) => {
-                self.writing = false;
+                self.writing = None;
                 if let Err(e) = result {
                     warn!(error = chain(&e), "status not written, trying again");
                     self.touch(RETRY);
@@ -436,16 +446,15 @@ impl Actor {
 
     fn flush(&mut self) {
         self.flush_at = None;
-        self.writing = true;
         let facts = &self.entry.facts;
         let key = keys::node_status(facts.key.job, facts.node.as_str());
         let store = Arc::clone(&self.context.store);
         let events = self.events.clone();
         let value = serde_json::to_vec(&self.status).unwrap_or_default();
-        tokio::spawn(async move {
+        self.writing = Some(tokio::spawn(async move {
             let written = store.apply(&[], &[Write::Put { key, value }]).await;
             drop(events.send(Event::Written(written.map(drop))));
-        });
+        }));
     }
 
     pub(super) fn mark(&mut self, name: &str) {

@@ -2,6 +2,7 @@
 //! that say nothing, and telling the user.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use muster_types::api::Until;
@@ -38,7 +39,7 @@ impl Actor {
         }
     }
 
-    pub(super) fn write_record(&self, plan: &NodePlan) {
+    pub(super) fn write_record(&mut self, plan: &NodePlan) {
         let record = ClusterRecord {
             key: self.entry.key(),
             uid: self.entry.facts.uid,
@@ -51,10 +52,14 @@ impl Actor {
         let store = Arc::clone(&self.context.store);
         let deadline = Instant::now() + self.context.settings.prepare_timeout;
         let events = self.events.clone();
-        tokio::spawn(async move {
+        let stopping = Arc::clone(&self.stopping);
+        self.recording = Some(tokio::spawn(async move {
             let mut tries = tokio::time::interval(RECORD_RETRY);
             let written = loop {
                 tries.tick().await;
+                if stopping.load(Ordering::Relaxed) {
+                    return;
+                }
                 match put_record(&*store, &record).await {
                     Ok(record) => break Ok(record),
                     Err(e) if Instant::now() >= deadline => {
@@ -67,7 +72,7 @@ impl Actor {
                 }
             };
             drop(events.send(Event::Recorded(written)));
-        });
+        }));
     }
 
     /// Starts the VM step, or takes over the one that an earlier vmd started.

@@ -2,6 +2,7 @@
 //! errors.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use muster_types::api::Released;
@@ -64,6 +65,14 @@ impl Actor {
                     }
                 }
             }
+        }
+        self.stopping.store(true, Ordering::Relaxed);
+        for write in [self.writing.take(), self.recording.take()]
+            .into_iter()
+            .flatten()
+        {
+            // Each ends by its own deadline.
+            drop(write.await);
         }
         if let Err(first) = self.delete_keys(&store_keys).await {
             problems.push(first);

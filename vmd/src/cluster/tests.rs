@@ -219,10 +219,8 @@ async fn a_cluster_starts_runs_and_leaves_nothing() {
     handle.report(report(0, VmPhase::Running)).await.unwrap();
     n.other_node_says(NodePhase::Prepared, None, VmPhase::Running)
         .await;
-    assert_eq!(
-        wait(&handle, Until::Running).await.outcome,
-        WaitOutcome::Reached
-    );
+    let waited = wait(&handle, Until::Running).await;
+    assert_eq!(waited.outcome, WaitOutcome::Reached, "{waited:?}");
     n.until_called("notify 7 muster: tiny:2 runs: vm0 on n1, vm1 on n2")
         .await;
     assert!(
@@ -230,14 +228,10 @@ async fn a_cluster_starts_runs_and_leaves_nothing() {
         "another node's VM"
     );
     handle.report(report(0, VmPhase::Stopped)).await.unwrap();
-    assert_eq!(
-        wait(&handle, Until::Started).await.outcome,
-        WaitOutcome::Reached
-    );
-    assert_eq!(
-        wait(&handle, Until::Running).await.outcome,
-        WaitOutcome::Failed
-    );
+    let waited = wait(&handle, Until::Started).await;
+    assert_eq!(waited.outcome, WaitOutcome::Reached, "{waited:?}");
+    let waited = wait(&handle, Until::Running).await;
+    assert_eq!(waited.outcome, WaitOutcome::Failed, "{waited:?}");
     assert_eq!(handle.release().await.problems, Vec::<String>::new());
     // What the other node wrote is the other node's.
     assert_eq!(n.left_over().await, [keys::node_status(JobId(7), "n2")]);
@@ -327,29 +321,24 @@ async fn a_later_vmd_takes_over_and_does_not_start_again() {
         .await;
     handle.launch(None, 3).await.unwrap();
     handle.report(report(0, VmPhase::Running)).await.unwrap();
-    assert_eq!(
-        wait(&handle, Until::Running).await.outcome,
-        WaitOutcome::Reached
-    );
+    let waited = wait(&handle, Until::Running).await;
+    assert_eq!(waited.outcome, WaitOutcome::Reached, "{waited:?}");
     let mut ticks = tokio::time::interval(Duration::from_millis(10));
-    while n
-        .context
-        .store
-        .get(&keys::node_status(JobId(7), "n1"))
-        .await
-        .unwrap()
-        .is_none()
-    {
+    let key = keys::node_status(JobId(7), "n1");
+    loop {
         ticks.tick().await;
+        let written = n.context.store.get(&key).await.unwrap();
+        let written = written.map(|e| serde_json::from_slice::<NodeStatus>(&e.value).unwrap());
+        if written.is_some_and(|s| s.ran.contains(&Rank(0))) {
+            break;
+        }
     }
     // The old task is not stopped: it stands for nothing but a store that already has the state.
     let entries = n.context.journal.read_all().unwrap().0;
     assert!(entries[0].step().is_some());
     let again = start(Arc::clone(&n.context), entries[0].clone());
-    assert_eq!(
-        wait(&again, Until::Started).await.outcome,
-        WaitOutcome::Reached
-    );
+    let waited = wait(&again, Until::Started).await;
+    assert_eq!(waited.outcome, WaitOutcome::Reached, "{waited:?}");
     n.until_called("find 7.0 true").await;
     assert_eq!(
         n.slurm

@@ -174,8 +174,10 @@ fn attach(
             (pass, leave)
         };
         let end = pump.run(&mut filter).map_err(marked)?;
+        drop(raw);
         if typed {
-            say("");
+            // The guest's cursor may stand anywhere in its line.
+            writeln!(io::stderr()).ok();
         }
         end
     };

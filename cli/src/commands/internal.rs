@@ -47,7 +47,7 @@ fn attach(run_dir: &str, job: JobId, out: &mut dyn Write) -> anyhow::Result<()> 
     let path = shim::socket_path(run_dir, job);
     let stream = socket::dial(&path).with_context(|| {
         format!(
-            "connect to {}: do the VMs of job {job} still run here?",
+            "connect to {} (do VMs of job {job} still run on this node?)",
             path.display()
         )
     })?;

@@ -25,8 +25,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// VMs: vm3, 3, vm[0-3,7] or all
-    #[arg(required = true)]
+    /// VMs: vm3, 3, vm[0-3,7] or all [default: all]
     vms: Vec<String>,
     /// End them at once, like pulling the plug
     #[arg(short, long)]

@@ -69,6 +69,8 @@ impl Pump<'_> {
                         let most = if self.lossy { room } else { bytes.len() };
                         pending.extend(bytes.iter().take(most));
                         if leave {
+                            // What was typed before still goes, if the guest takes it.
+                            self.write_console(&mut pending)?;
                             return Ok(End::Left);
                         }
                     }
@@ -76,7 +78,7 @@ impl Pump<'_> {
                     Err(e) => return Err(e.into()),
                 }
             }
-            if !pending.is_empty() && !self.write_console(&mut pending)? {
+            if !self.write_console(&mut pending)? {
                 return Ok(End::Closed);
             }
         }
@@ -127,6 +129,9 @@ impl Pump<'_> {
     /// Gives the console what it takes; `false` when it takes nothing any more.
     fn write_console(&mut self, pending: &mut VecDeque<u8>) -> io::Result<bool> {
         let (front, _) = pending.as_slices();
+        if front.is_empty() {
+            return Ok(true);
+        }
         match self.link.write(front) {
             Ok(n) => {
                 pending.drain(..n);

@@ -161,14 +161,21 @@ fn telling(stderr: &str) -> String {
             || line.contains("Terminating StepId=")
             || line.contains("Terminating job step")
     };
-    let lines: Vec<&str> = stderr
-        .lines()
-        .map(str::trim)
-        .filter(|l| !l.is_empty() && !noise(l))
-        .map(|l| l.strip_prefix("muster: ").unwrap_or(l))
-        .map(|l| l.strip_prefix("because: ").unwrap_or(l))
-        .collect();
-    lines.join("; ")
+    let mut text = String::new();
+    for line in stderr.lines().map(str::trim) {
+        if line.is_empty() || noise(line) {
+            continue;
+        }
+        let (glue, words) = match line.strip_prefix("because: ") {
+            Some(cause) => (": ", cause),
+            None => ("; ", line.strip_prefix("muster: ").unwrap_or(line)),
+        };
+        if !text.is_empty() {
+            text += glue;
+        }
+        text += words;
+    }
+    text
 }
 
 #[cfg(test)]
@@ -250,7 +257,8 @@ mod tests {
     #[test]
     fn a_step_that_fails_says_why() {
         let dir = tempfile::tempdir().unwrap();
-        let script = "echo 'muster: cannot reach it: No such file' >&2
+        let script = "echo 'muster: cannot reach it' >&2
+            echo '  because: No such file' >&2
             echo 'srun: error: node2: task 0: Exited with exit code 1' >&2
             exit 1";
         let (step, link) = start(&scripted(dir.path(), script));

@@ -1,6 +1,5 @@
 //! Which cluster a command is for: `-j`, else the job it runs in, else the only one there is.
 
-use anyhow::Context as _;
 use muster_types::ids::JobId;
 use muster_types::state::ClusterView;
 
@@ -33,9 +32,7 @@ impl Target {
     /// The cluster.
     pub(crate) fn cluster(&self, context: &Context, vmd: &Vmd) -> anyhow::Result<ClusterView> {
         match self.named(context)? {
-            Some(job) => vmd
-                .cluster(job)
-                .with_context(|| format!("look up the virtual cluster of job {job}")),
+            Some(job) => vmd.cluster(job),
             None => choose(vmd.clusters(Some(context.uid))?),
         }
     }

@@ -32,8 +32,7 @@ impl Vmd {
 
     /// The clusters of a user, or all that the caller may see.
     pub(crate) fn clusters(&self, uid: Option<u32>) -> anyhow::Result<Vec<ClusterView>> {
-        let reply = self.call(&ListClusters { uid }, ANSWER);
-        Ok(reply.context("list virtual clusters")?.clusters)
+        Ok(self.call(&ListClusters { uid }, ANSWER)?.clusters)
     }
 
     /// The cluster of a job.

@@ -138,10 +138,7 @@ fn what_does_not_exist_is_three() {
     vmd(&context, vec![cluster()]);
     let (code, text) = outcome(|out| show::run(&args("-j 9"), &context, out)).unwrap_err();
     assert_eq!(code, 3);
-    assert_eq!(
-        text,
-        "look up the virtual cluster of job 9: job 9 has no virtual cluster here"
-    );
+    assert_eq!(text, "job 9 has no virtual cluster here");
     let (code, text) = outcome(|out| console::run(&args("vm5"), &context, out)).unwrap_err();
     assert_eq!(
         (code, text.as_str()),

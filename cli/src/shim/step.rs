@@ -80,7 +80,11 @@ impl Step {
         if status.is_some_and(|s| s.success()) {
             return None;
         }
-        let pieces: Vec<u8> = self.stderr.try_iter().flatten().collect();
+        // To its end, which comes with the process's, unless a child of it holds it open.
+        let mut pieces = Vec::new();
+        while let Ok(piece) = self.stderr.recv_timeout(Duration::from_millis(500)) {
+            pieces.extend(piece);
+        }
         let said = telling(&String::from_utf8_lossy(&pieces));
         match (said.is_empty(), status) {
             (false, _) => Some(said),

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::qemu_img::QemuImgError;
+use crate::process::QemuImgError;
 
 /// A failed operation on a repository, an image or an overlay.
 #[derive(Debug, thiserror::Error)]

@@ -6,13 +6,16 @@
 pub mod artifacts;
 pub mod cache;
 pub mod command;
+pub mod demo;
 pub mod docker;
 pub mod guests;
 pub mod images;
 pub mod lab;
 pub mod leaks;
+pub mod load;
 pub mod packages;
 pub mod progress;
 pub mod suite;
+pub mod test;
 pub mod wait;
 pub mod workspace;

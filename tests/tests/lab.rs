@@ -3,6 +3,12 @@
 //! They need a lab that is up (`cargo xtask test` brings one up for each configuration) and `MUSTER_LAB=1`. Without it each says
 //! that it was skipped; with it nothing is skipped.
 
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "helpers of tests, which the lints take for no tests"
+)]
+
 use std::time::Duration;
 
 use muster_tests::lab::{Lab, User};

@@ -8,7 +8,7 @@ use muster_tests::cache::Cache;
 use muster_tests::guests::Guest;
 use muster_tests::lab::{Arguments, Lab, Options, User};
 use muster_tests::progress::Progress;
-use muster_tests::{docker, packages};
+use muster_tests::{demo, docker, packages, test};
 
 /// The project's tasks.
 #[derive(Debug, Parser)]
@@ -27,6 +27,12 @@ enum Task {
         #[command(subcommand)]
         task: LabTask,
     },
+    /// Show all of it: build, a Slurm of two nodes, a virtual cluster, and nothing left over.
+    Demo,
+    /// Run the tests.
+    Test(test::Arguments),
+    /// Check format and lints and run all tests, as .ci/run does.
+    Ci,
     /// Make the guest images and print where they are.
     Guests {
         /// Which (default: all).
@@ -76,6 +82,9 @@ fn run(task: Task) -> Result<ExitCode> {
     match task {
         Task::Packages => packages::ensure(&progress)?,
         Task::Lab { task } => return lab(task, &progress),
+        Task::Demo => demo::run(&progress)?,
+        Task::Test(arguments) => test::run(&arguments, &progress)?,
+        Task::Ci => test::ci(&progress)?,
         Task::Guests { guests } => {
             packages::ensure(&progress)?;
             let cache = Cache::open()?;

@@ -52,7 +52,7 @@ pub(super) fn files(options: &Options, cgroups: Cgroups) -> Vec<ConfigFile> {
         file("/etc/muster/batch.yaml", batch(options)),
         file(
             "/etc/muster/repos.yaml",
-            "repositories:\n  - name: lab\n    path: /srv/muster/images\n",
+            "repos:\n  - name: lab\n    path: /srv/muster/images\n",
         ),
         file("/etc/muster/templates.yaml", TEMPLATES),
     ]);

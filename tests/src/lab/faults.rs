@@ -27,7 +27,9 @@ impl Lab {
         self.root(
             &host,
             &daemon(
-                &format!("RUST_LOG=debug /usr/sbin/vmd{gateway}"),
+                &format!(
+                    "RUST_LOG=debug,h2=info,hyper=info,tonic=info,tower=info /usr/sbin/vmd{gateway}"
+                ),
                 VMD_PID,
                 "/var/log/muster/vmd.log",
             ),
@@ -112,6 +114,19 @@ impl Lab {
     /// It does not run.
     pub fn stop_etcd(&self) -> Result<()> {
         self.root("ctl", &stop(ETCD_PID, "TERM")).map(drop)
+    }
+
+    /// The last `lines` of every daemon's log on every host, for whoever has to find out why a test failed.
+    ///
+    /// # Errors
+    /// Docker fails.
+    pub fn logs(&self, lines: u32) -> Result<String> {
+        let mut all = String::new();
+        for host in self.options.hosts() {
+            all += &format!("\n===== logs on {host}\n");
+            all += &self.root(&host, &format!("tail -n {lines} /var/log/muster/*.log /var/log/slurm/*.log /var/log/etcd.log 2> /dev/null; true"))?;
+        }
+        Ok(all)
     }
 
     /// Stops (`SIGTERM`) and starts slurmd on `node`.

@@ -9,6 +9,17 @@
     reason = "helpers of tests, which the lints take for no tests"
 )]
 
+#[path = "lab/allocation.rs"]
+mod allocation;
+#[path = "lab/clusters.rs"]
+mod clusters;
+#[path = "lab/faults.rs"]
+mod faults;
+#[path = "lab/privacy.rs"]
+mod privacy;
+#[path = "lab/submission.rs"]
+mod submission;
+
 use std::time::Duration;
 
 use muster_tests::lab::{Lab, User};

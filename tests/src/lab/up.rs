@@ -305,6 +305,22 @@ fn start_muster(lab: &Lab, parts: &Parts, progress: &Progress) -> Result<()> {
         progress.say(format_args!("starting vmd on {host}"));
         lab.start_vmd(&host)?;
     }
+    if lab.options.state == State::Etcd {
+        let nodes = lab.options.node_names();
+        wait_for(
+            "vmd of every node to announce itself in etcd",
+            Duration::from_secs(30),
+            || {
+                let keys = lab.etcdctl("get --prefix --keys-only /muster/v1/nodes/")?;
+                let announced = |node: &String| keys.contains(&format!("/nodes/{node}/alive"));
+                Ok(if nodes.iter().all(announced) {
+                    Look::Ready(())
+                } else {
+                    Look::NotYet(format!("keys: {keys}"))
+                })
+            },
+        )?;
+    }
     for (name, _) in &parts.guests {
         progress.say(format_args!("importing the image {name}"));
         let source = format!("/srv/muster/guests/{name}.qcow2");

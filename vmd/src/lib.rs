@@ -11,5 +11,6 @@ pub mod query;
 pub mod registry;
 pub mod rpc;
 pub mod settings;
+pub mod shim;
 pub mod store;
 pub mod wire;

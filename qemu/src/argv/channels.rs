@@ -6,7 +6,8 @@ use crate::machine::{Fd, Machine};
 
 pub(super) fn render(machine: &Machine, out: &mut Arguments) {
     socket("qmp", machine.qmp, out);
-    out.option("-mon", Value::key("chardev", "qmp").with("mode", "control"));
+    // `-mon` is deprecated since QEMU 11.1, and its successor is unknown to older ones.
+    out.option("-qmp", Value::of("chardev:qmp"));
     socket("console", machine.console, out);
     out.option(
         "-device",

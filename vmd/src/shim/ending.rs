@@ -65,7 +65,8 @@ pub fn death(status: ExitStatus, stderr: &[String]) -> String {
         (None, Some(code)) => format!("QEMU exited with status {code}"),
         (None, None) => format!("QEMU ended: {status}"),
     };
-    if stderr.is_empty() {
+    // Who gets SIGKILL has no last words; what is there was said before.
+    if stderr.is_empty() || status.signal() == Some(libc::SIGKILL) {
         how
     } else {
         format!("{how}: {}", stderr.join(" / "))
@@ -144,5 +145,7 @@ mod tests {
         let words = ["a".to_owned(), "b".to_owned()];
         let text = death(ExitStatus::from_raw(1 << 8), &words);
         assert_eq!(text, "QEMU exited with status 1: a / b");
+        let text = death(ExitStatus::from_raw(9), &words);
+        assert_eq!(text, "QEMU killed by signal 9");
     }
 }

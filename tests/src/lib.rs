@@ -4,6 +4,8 @@
 //! others need. It builds and runs them as a user would.
 
 pub mod artifacts;
+pub mod bare;
+pub mod bench;
 pub mod cache;
 pub mod command;
 pub mod demo;

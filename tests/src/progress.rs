@@ -28,6 +28,12 @@ impl Progress {
         writeln!(io::stderr().lock(), "[{seconds:6.1} s] {line}").ok();
     }
 
+    /// A result, on stdout.
+    pub fn print(&self, line: impl Display) {
+        // As above.
+        writeln!(io::stdout().lock(), "{line}").ok();
+    }
+
     /// Says what begins, does it, and says how long it took.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! `cargo xtask`: the project's tasks.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -8,7 +9,7 @@ use muster_tests::cache::Cache;
 use muster_tests::guests::Guest;
 use muster_tests::lab::{Arguments, Lab, Options, User};
 use muster_tests::progress::Progress;
-use muster_tests::{demo, docker, packages, test};
+use muster_tests::{bare, bench, demo, docker, packages, test};
 
 /// The project's tasks.
 #[derive(Debug, Parser)]
@@ -33,6 +34,23 @@ enum Task {
     Test(test::Arguments),
     /// Check format and lints and run all tests, as .ci/run does.
     Ci,
+    /// Measure, and print ratios.
+    Bench {
+        /// What to measure.
+        #[arg(value_enum)]
+        subject: bench::Subject,
+    },
+    /// Time QEMU by itself; the benchmark runs this on a node.
+    #[command(hide = true)]
+    BareQemu {
+        /// How many at once.
+        #[arg(long, default_value_t = 1)]
+        count: u32,
+        /// File with the command line, words ended by NUL bytes.
+        cmdline: PathBuf,
+        /// The disk to start a copy of.
+        disk: PathBuf,
+    },
     /// Make the guest images and print where they are.
     Guests {
         /// Which (default: all).
@@ -85,6 +103,12 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Demo => demo::run(&progress)?,
         Task::Test(arguments) => test::run(&arguments, &progress)?,
         Task::Ci => test::ci(&progress)?,
+        Task::Bench { subject } => bench::run(subject, &progress)?,
+        Task::BareQemu {
+            count,
+            cmdline,
+            disk,
+        } => progress.print(bare::time(&cmdline, &disk, count)?),
         Task::Guests { guests } => {
             packages::ensure(&progress)?;
             let cache = Cache::open()?;

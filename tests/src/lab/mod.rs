@@ -168,7 +168,8 @@ impl Lab {
 }
 
 /// The container of a host.
-fn container(host: &str) -> String {
+#[must_use]
+pub fn container(host: &str) -> String {
     format!("{NAME}-{host}")
 }
 

@@ -149,7 +149,9 @@ fn both_consoles_come_to_the_login_and_take_input() {
             .start("ctl", User::Alice, &["sh", "-c", &console])
             .unwrap();
         console.expect("login:", LONG).unwrap();
-        console.write("\nroot\n").unwrap();
+        console.write("root\n").unwrap();
+        // login throws away what was typed before the shell asks.
+        console.expect("# ", LONG).unwrap();
         console.write("echo sum is $((40 + 2))\n").unwrap();
         console.expect("sum is 42", LONG).unwrap();
         let second = format!(

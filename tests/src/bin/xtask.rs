@@ -86,40 +86,40 @@ enum LabTask {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().task) {
+    let progress = Progress::new();
+    match run(Cli::parse().task, &progress) {
         Ok(status) => status,
         Err(error) => {
-            Progress::new().say(format_args!("error: {error:#}"));
+            progress.say(format_args!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn run(task: Task) -> Result<ExitCode> {
-    let progress = Progress::new();
+fn run(task: Task, progress: &Progress) -> Result<ExitCode> {
     match task {
-        Task::Packages => packages::ensure(&progress)?,
-        Task::Lab { task } => return lab(task, &progress),
-        Task::Demo => demo::run(&progress)?,
-        Task::Test(arguments) => test::run(&arguments, &progress)?,
-        Task::Ci => test::ci(&progress)?,
-        Task::Bench { subject } => bench::run(subject, &progress)?,
+        Task::Packages => packages::ensure(progress)?,
+        Task::Lab { task } => return lab(task, progress),
+        Task::Demo => demo::run(progress)?,
+        Task::Test(arguments) => test::run(&arguments, progress)?,
+        Task::Ci => test::ci(progress)?,
+        Task::Bench { subject } => bench::run(subject, progress)?,
         Task::BareQemu {
             count,
             cmdline,
             disk,
         } => progress.print(bare::time(&cmdline, &disk, count)?),
         Task::Guests { guests } => {
-            packages::ensure(&progress)?;
+            packages::ensure(progress)?;
             let cache = Cache::open()?;
-            docker::ensure(&cache, &progress)?;
+            docker::ensure(&cache, progress)?;
             let guests = if guests.is_empty() {
                 Guest::ALL.to_vec()
             } else {
                 guests
             };
             for guest in guests {
-                progress.say(guest.build(&cache, &progress)?.display());
+                progress.say(guest.build(&cache, progress)?.display());
             }
         }
     }

@@ -450,5 +450,8 @@ fn remove_group(group: &Path) -> Result<()> {
             remove_group(&entry.path())?;
         }
     }
-    fs::remove_dir(group).with_context(|| format!("remove the control group {}", group.display()))
+    fs::remove_dir(group).with_context(|| {
+        let group = group.display();
+        format!("remove the control group {group}; does a slurmd of that node's name run outside of this lab?")
+    })
 }

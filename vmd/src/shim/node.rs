@@ -18,7 +18,7 @@ use tracing::warn;
 
 use super::Task;
 use super::board::Board;
-use super::console::{self, Console};
+use super::console::Console;
 use super::control::{Control, ControlError, VmHandle};
 use super::memory::{self, LimitError, Roots};
 use super::report::Reporter;
@@ -27,7 +27,7 @@ use super::vm::{self, Links, Vm};
 use super::{kvm, overlay};
 use crate::chain::chain;
 
-/// How long vmd may take to take the last report, and logs to be written.
+/// How long vmd may take to take the last report.
 const LAST_REPORT: Duration = Duration::from_secs(5);
 
 /// Why the node's part cannot even begin.
@@ -61,7 +61,6 @@ pub async fn run(task: &Task, plan: LaunchPlan, mut signals: Signals) -> Result<
     let reporter = tokio::spawn(reporter.run());
     let (end_step, step_ends) = watch::channel(false);
     let mut vms = JoinSet::new();
-    let mut logs = JoinSet::new();
     let mut control = Control::new(Arc::clone(&board), plan.stop_timeout_ms);
     let socket = Path::new(&plan.run_dir).join(SOCKET_NAME);
 
@@ -73,7 +72,7 @@ pub async fn run(task: &Task, plan: LaunchPlan, mut signals: Signals) -> Result<
                 let begun = accel.and_then(|accel| describe(&plan, vm, memory, accel));
                 match begun {
                     Ok(vm) => {
-                        let (handle, links) = connect(&vm, &board, step_ends.clone(), &mut logs);
+                        let (handle, links) = connect(&vm, &board, step_ends.clone());
                         control.add(vm.rank, handle);
                         vms.spawn(vm::run(vm, links));
                     }
@@ -104,12 +103,8 @@ pub async fn run(task: &Task, plan: LaunchPlan, mut signals: Signals) -> Result<
         }
     }
     board.close();
-    let rest = async {
-        while logs.join_next().await.is_some() {}
-        // It ends by itself when the last report is taken.
-        drop(reporter.await);
-    };
-    if tokio::time::timeout(LAST_REPORT, rest).await.is_err() {
+    // It ends by itself when the last report is taken.
+    if tokio::time::timeout(LAST_REPORT, reporter).await.is_err() {
         warn!("vmd did not take the last report in time");
     }
     control.abort();
@@ -197,22 +192,11 @@ fn describe(
 }
 
 /// Makes what a VM's task and the rest of the shim share.
-fn connect(
-    vm: &Vm,
-    board: &Arc<Board>,
-    step_ends: watch::Receiver<bool>,
-    logs: &mut JoinSet<()>,
-) -> (VmHandle, Links) {
+fn connect(vm: &Vm, board: &Arc<Board>, step_ends: watch::Receiver<bool>) -> (VmHandle, Links) {
     let (console, input) = Console::new(vm.dir.join("console.log"));
     let (wish, wishes) = mpsc::channel(4);
     let path = console.log_path().display().to_string();
     board.update(vm.rank, |status| status.console_log = Some(path));
-    let (rank, board_of_log, log) = (vm.rank, Arc::clone(board), Arc::clone(&console));
-    logs.spawn(async move {
-        if let Some(why) = log.write_log(console::log::FILE_BYTES).await {
-            board_of_log.warn(rank, &format!("the console is not logged any more: {why}"));
-        }
-    });
     let handle = VmHandle {
         console: Arc::clone(&console),
         wishes: wish,

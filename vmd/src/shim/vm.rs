@@ -22,11 +22,12 @@ use muster_types::image::ImageRef;
 use muster_types::state::{VmPhase, marks};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use super::board::Board;
-use super::console::{Console, Input};
+use super::console::{Console, Input, log};
 use super::ending::{Asked, death, ending};
 use super::overlay::{self, OverlayError};
 use super::process::{Qemu, SpawnError};
@@ -44,6 +45,9 @@ const LAST_COMMAND: Duration = Duration::from_millis(500);
 
 /// How long QEMU may take to quit before it is killed.
 const QUIT: Duration = Duration::from_secs(2);
+
+/// How long the console's last bytes may take to be in the log after QEMU's end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// A wish of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +131,9 @@ pub async fn run(vm: Vm, links: Links) -> bool {
         board: &board,
         console: &console,
         input: Some(input),
+        pump: None,
     };
+    let log = tokio::spawn(write_log(Arc::clone(&console), Arc::clone(&board), rank));
     let start = tokio::select! {
         started = task.start() => Ok(started),
         asked = cancelled(&mut wishes, &mut step_ends) => Err(asked),
@@ -147,7 +153,18 @@ pub async fn run(vm: Vm, links: Links) -> bool {
             (true, VmPhase::Stopped, reason.to_owned())
         }
     };
-    console.close();
+    // Whoever learns that the VM is over finds its last words, on the console and in the log.
+    let last_words = async {
+        if let Some(pump) = task.pump.take() {
+            drop(pump.await);
+        }
+        console.close();
+        drop(log.await);
+    };
+    if tokio::time::timeout(LAST_WORDS, last_words).await.is_err() {
+        console.close();
+        board.warn(rank, "the end of the console's log may be missing");
+    }
     board.update(rank, |status| {
         status.phase = phase;
         status.reason = Some(reason);
@@ -174,11 +191,19 @@ async fn ends(step_ends: &mut watch::Receiver<bool>) {
     }
 }
 
+/// Keeps the console's log; a log that cannot be written is a warning.
+async fn write_log(console: Arc<Console>, board: Arc<Board>, rank: Rank) {
+    if let Some(why) = console.write_log(log::FILE_BYTES).await {
+        board.warn(rank, &format!("the console is not logged any more: {why}"));
+    }
+}
+
 struct Task<'a> {
     vm: &'a Vm,
     board: &'a Arc<Board>,
     console: &'a Arc<Console>,
     input: Option<Input>,
+    pump: Option<JoinHandle<()>>,
 }
 
 impl Task<'_> {
@@ -218,7 +243,9 @@ impl Task<'_> {
         if let Some(input) = self.input.take() {
             let stream = adopt(console)?;
             let console = Arc::clone(self.console);
-            tokio::spawn(async move { console.pump(stream, input).await });
+            self.pump = Some(tokio::spawn(
+                async move { console.pump(stream, input).await },
+            ));
         }
         let mut monitor = Monitor::new(adopt(qmp)?);
         let went = tokio::select! {
@@ -301,6 +328,7 @@ async fn guard(
         stage: Stage::Up,
         asked: Asked::Nothing,
         shutdown: None,
+        broken: None,
     };
     let mut step_over = false;
     let status = loop {
@@ -324,6 +352,11 @@ async fn guard(
             Ok(event) => guard.event(event),
             Err(_) => break,
         }
+    }
+    if let (Asked::Nothing, Stage::Killed, Some(broken)) = (guard.asked, guard.stage, guard.broken)
+    {
+        let reason = format!("QEMU was killed, as it could not be talked to any more: {broken}");
+        return (VmPhase::Failed, reason);
     }
     match status {
         Ok(status) => {
@@ -357,6 +390,8 @@ struct Guard<'a> {
     stage: Stage,
     asked: Asked,
     shutdown: Option<Shutdown>,
+    /// Why the monitor failed.
+    broken: Option<String>,
 }
 
 impl Guard<'_> {
@@ -375,6 +410,7 @@ impl Guard<'_> {
             }
             Err(e) => {
                 debug!(%rank, error = chain(&e), "monitor is gone");
+                self.broken = Some(chain(&e));
                 self.monitor = None;
                 // A QEMU that does not speak any more cannot be asked to stop; one that ends is
                 // about to be gone.

@@ -62,6 +62,30 @@ async fn a_monitor_that_speaks_nonsense_is_told() {
 }
 
 #[tokio::test]
+async fn a_qemu_that_loses_its_mind_is_killed() {
+    // Answers like QEMU until its guest runs, then speaks nonsense and stays.
+    let script = r#"for a; do case $a in socket,id=qmp,fd=*) fd=${a##*=};; esac; done
+        exec perl -e '
+            open(my $f, "+>&=", $ARGV[0]) or die;
+            syswrite $f, "{\"QMP\": {}}\n";
+            for my $id (0 .. 2) {
+                sysread $f, my $command, 4096;
+                syswrite $f, "{\"return\": {\"running\": true}, \"id\": $id}\n";
+            }
+            syswrite $f, "nonsense\n";
+            sleep 60' "$fd""#;
+    let qemu = stand_in(script);
+    let mut bench = Bench::start(|dir| vec![vm(0, &guest::disk(dir))], Some(qemu.path()));
+    assert!(bench.ended().await.success());
+    let last = bench.report(|r| r.last).await;
+    assert!(
+        reason(&last.vms[0]).starts_with("QEMU was killed, as it could not be talked to"),
+        "{}",
+        reason(&last.vms[0])
+    );
+}
+
+#[tokio::test]
 async fn an_image_that_is_gone_is_named() {
     let vms = failed(
         |_| vec![vm(0, &PathBuf::from("/nonexistent/image"))],

@@ -3,15 +3,27 @@
 //! An entry is named by the hash of its recipe. It is made under a temporary name and renamed when complete, so an
 //! interrupted build is never taken for a good one.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::progress::Progress;
+use crate::wait::{Look, wait_for};
 
 /// The cache directory.
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
+}
+
+/// The right to bring the lab up and down, given back when dropped.
+#[derive(Debug)]
+pub struct Claim {
+    _lock: Flock<File>,
 }
 
 impl Cache {
@@ -39,6 +51,35 @@ impl Cache {
     #[must_use]
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.root.join(name)
+    }
+
+    /// Waits until no other task works with the lab, for up to an hour; the lab is this one's while the returned value lives.
+    ///
+    /// # Errors
+    /// The other task does not end.
+    pub fn claim_lab(&self, progress: &Progress) -> Result<Claim> {
+        let path = self.root.join("lab.lock");
+        let mut file = File::create(&path).with_context(|| format!("make {}", path.display()))?;
+        let mut told = false;
+        wait_for(
+            "another task to be done with the lab",
+            Duration::from_secs(3600),
+            || {
+                let open = file.try_clone()?;
+                match Flock::lock(open, FlockArg::LockExclusiveNonblock) {
+                    Ok(lock) => return Ok(Look::Ready(Claim { _lock: lock })),
+                    Err((returned, Errno::EWOULDBLOCK)) => file = returned,
+                    Err((_, error)) => {
+                        return Err(error).with_context(|| format!("lock {}", path.display()));
+                    }
+                }
+                if !told {
+                    progress.say("another task works with the lab; waiting until it is done");
+                    told = true;
+                }
+                Ok(Look::NotYet("it works".into()))
+            },
+        )
     }
 
     /// The entry `name` (a file or a directory), made by `make` at the path it is given unless it is there.
@@ -145,6 +186,19 @@ mod tests {
             })
             .unwrap_err();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_lab_is_claimed_by_one_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path().to_owned()).unwrap();
+        let first = cache.claim_lab(&Progress::new()).unwrap();
+        let other = cache.clone();
+        let second = std::thread::spawn(move || other.claim_lab(&Progress::new()).map(drop));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!second.is_finished());
+        drop(first);
+        second.join().unwrap().unwrap();
     }
 
     #[test]

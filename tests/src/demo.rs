@@ -25,6 +25,7 @@ const ALLOCATION: &str = "300";
 pub fn run(progress: &Progress) -> Result<()> {
     packages::ensure(progress)?;
     let cache = Cache::open()?;
+    let _claim = cache.claim_lab(progress)?;
     let options = Options {
         suite: Suite::Trixie,
         nodes: 2,
@@ -42,9 +43,11 @@ pub fn run(progress: &Progress) -> Result<()> {
         shown
     });
     // Down in any case; what went wrong first is what is reported.
-    let down = Lab::down(&cache, progress).and_then(|_| docker::stop_if_ours(&cache, progress));
+    let down = Lab::down(&cache, progress);
+    let stopped = docker::stop_if_ours(&cache, progress);
     result?;
     down?;
+    stopped?;
     progress.say("done: the virtual cluster ran, and nothing is left over");
     Ok(())
 }

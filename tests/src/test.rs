@@ -93,6 +93,7 @@ pub fn run(arguments: &Arguments, progress: &Progress) -> Result<()> {
     if wanted(Kind::Load) || wanted(Kind::Lab) {
         packages::require_root("testing in containers")?;
         let cache = Cache::open()?;
+        let _claim = cache.claim_lab(progress)?;
         docker::ensure(&cache, progress)?;
         if wanted(Kind::Load) {
             note(
@@ -119,7 +120,8 @@ pub fn run(arguments: &Arguments, progress: &Progress) -> Result<()> {
                     bail!("{}\nthe lab is left up", failures.join("\n"));
                 }
             }
-            Lab::down(&cache, progress)?;
+            let down = Lab::down(&cache, progress).map(drop);
+            note(down, "taking the lab down", progress, &mut failures);
         }
         docker::stop_if_ours(&cache, progress)?;
     }

@@ -130,7 +130,10 @@ fn lab(task: LabTask, progress: &Progress) -> Result<ExitCode> {
     match task {
         LabTask::Up(arguments) => {
             packages::ensure(progress)?;
-            Lab::up(&Options::try_from(&arguments)?, &Cache::open()?, progress)?;
+            let options = Options::try_from(&arguments)?;
+            let cache = Cache::open()?;
+            let _claim = cache.claim_lab(progress)?;
+            Lab::up(&options, &cache, progress)?;
             progress.say("log in with: cargo xtask lab run -- bash");
         }
         LabTask::Run { on, user, command } => {
@@ -139,6 +142,7 @@ fn lab(task: LabTask, progress: &Progress) -> Result<ExitCode> {
         }
         LabTask::Down { all } => {
             let cache = Cache::open()?;
+            let _claim = cache.claim_lab(progress)?;
             if !Lab::down(&cache, progress)? {
                 progress.say("no lab was up");
             }

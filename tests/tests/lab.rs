@@ -20,6 +20,7 @@ mod privacy;
 #[path = "lab/submission.rs"]
 mod submission;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use muster_tests::lab::{Lab, User};
@@ -34,7 +35,18 @@ fn in_lab(test: impl FnOnce(&Lab)) {
         return;
     }
     let lab = Lab::attach().unwrap();
-    test(&lab);
+    let tested = catch_unwind(AssertUnwindSafe(|| test(&lab)));
+    if let Err(failure) = tested {
+        // What a failed test leaves running is not the next one's.
+        println!("{}", lab.logs(40).unwrap());
+        for user in ["alice", "bob"] {
+            lab.root("ctl", &format!("scancel --user={user}")).unwrap();
+        }
+        if let Err(left) = leaks::check(&lab, leaks::DEADLINE * 3) {
+            println!("{left:#}");
+        }
+        resume_unwind(failure);
+    }
     leaks::check(&lab, leaks::DEADLINE).unwrap();
 }
 

@@ -354,11 +354,20 @@ impl Service {
         let GetCluster { job } = parse(call)?;
         let context = self.registry.context();
         let may_see = |uid: u32| uid == peer.uid || context.settings.sees_all(peer.uid);
-        match query::get(context, job).await? {
+        let local = || self.registry.get(job).filter(|h| may_see(h.uid()));
+        let found = match query::get(context, job).await {
+            // The job's own nodes know their cluster without the store: a console needs no etcd.
+            Err(e @ ApiError::StoreUnavailable(_)) => {
+                let view = local().and_then(|h| h.published().borrow().view.clone());
+                Some(view.ok_or(e)?)
+            }
+            other => other?,
+        };
+        match found {
             Some(cluster) if may_see(cluster.uid) => Ok(Cluster { cluster }),
             Some(_) => Err(no_such(job)),
             // A job that was refused has no record, but its node knows why.
-            None => match self.registry.get(job).filter(|h| may_see(h.uid())) {
+            None => match local() {
                 Some(handle) => {
                     let failure = handle.published().borrow().failure.clone();
                     Err(ApiError::ClusterFailed(failure.unwrap_or_else(|| {

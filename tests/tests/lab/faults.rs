@@ -115,14 +115,26 @@ fn etcd_away_for_a_while_is_survived() {
         }
         let mut job = Allocation::start(lab, "tiny:2");
         lab.stop_etcd().unwrap();
-        let console = job.sh("muster console -l vm0 | head -c 1 | wc -c");
-        assert!(
-            console.trim().ends_with('1'),
-            "the console needs no etcd: {console}"
+        let log = format!(
+            "muster console -j {} -l vm0 && echo no etcd needed",
+            job.job
         );
+        let console = lab.sh("node1", User::Alice, &log, LONG).unwrap();
         let ps = job.sh("muster ps");
-        assert!(ps.contains("state store"), "{ps}");
+        let refused = lab
+            .sh("ctl", User::Alice, "srun -n1 --vm=tiny:1 true", LONG)
+            .unwrap();
         lab.start_etcd().unwrap();
+        assert!(console.stdout.contains("no etcd needed"), "{console}");
+        assert!(
+            ps.contains("the state store does not answer") && ps.contains("refused"),
+            "{ps}"
+        );
+        assert_ne!(refused.status, 0, "{refused}");
+        assert!(
+            refused.stderr.contains("cannot write the cluster record"),
+            "{refused}"
+        );
         job.until_ps_shows(lab, "2/2");
         job.end();
     });

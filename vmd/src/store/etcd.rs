@@ -90,7 +90,7 @@ impl Etcd {
                     return Err(StoreError::Etcd {
                         operation: "connect",
                         store: name,
-                        source: Box::new(source),
+                        words: words(&source),
                     });
                 }
             }
@@ -107,7 +107,7 @@ impl Etcd {
             Ok(Err(source)) => Err(StoreError::Etcd {
                 operation,
                 store: self.name.clone(),
-                source: Box::new(source),
+                words: words(&source),
             }),
             Err(_) => Err(StoreError::TimedOut {
                 operation,
@@ -116,6 +116,23 @@ impl Etcd {
             }),
         }
     }
+}
+
+/// What etcd or the connection to it says, in one line: the message of the status and what caused it.
+fn words(e: &etcd_client::Error) -> String {
+    let etcd_client::Error::GRpcStatus(status) = e else {
+        return chain(e);
+    };
+    let mut text = status.message().to_owned();
+    let mut source = std::error::Error::source(status);
+    while let Some(inner) = source {
+        source = inner.source();
+        // Only the innermost names the cause; those between say 'transport error'.
+        if source.is_none() {
+            text = format!("{text}: {inner}");
+        }
+    }
+    text
 }
 
 /// Whether waiting may help: the server is away, rather than that it refuses.
@@ -233,7 +250,7 @@ impl StateStore for Etcd {
                     Err(source) => Err(StoreError::Etcd {
                         operation: "watch",
                         store: name.clone(),
-                        source: Box::new(source),
+                        words: words(&source),
                     }),
                 };
                 let over = batch.is_err();

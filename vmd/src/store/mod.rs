@@ -208,14 +208,14 @@ pub enum StoreError {
         seconds: u64,
     },
     /// etcd refused or cannot be reached.
-    #[error("{operation} at {store}")]
+    #[error("{operation} at {store}: {words}")]
     Etcd {
         /// What was asked.
         operation: &'static str,
         /// The endpoints.
         store: String,
         /// Its words.
-        source: Box<etcd_client::Error>,
+        words: String,
     },
     /// A certificate or key file cannot be read.
     #[error("read {}", path.display())]

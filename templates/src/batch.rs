@@ -88,7 +88,7 @@ pub struct BatchConfig {
     pub etcd_client_cert: Option<String>,
     /// `etcd-client-key`: file.
     pub etcd_client_key: Option<String>,
-    /// `etcd-password-file`: default `/etc/muster/etcd-password`.
+    /// `etcd-password-file`: default `etcd-password` beside `batch.yaml`.
     pub etcd_password_file: String,
     /// `scratch-dir`: default `/var/lib/muster/scratch`.
     pub scratch_dir: String,
@@ -138,6 +138,9 @@ pub fn parse(source: Option<&Source>) -> Result<BatchConfig, ConfigErrors> {
     let Some(source) = source else {
         return Ok(config);
     };
+    if let Some((dir, _)) = source.path.rsplit_once('/') {
+        config.etcd_password_file = format!("{dir}/etcd-password");
+    }
     let root = tree::parse(source).map_err(|e| ConfigErrors(vec![e]))?;
     let mut reader = Reader::new(&source.path);
     for (word, key, node) in reader.map(&root, "") {
@@ -155,10 +158,14 @@ pub fn parse(source: Option<&Source>) -> Result<BatchConfig, ConfigErrors> {
         let message = "'etcd-client-cert' and 'etcd-client-key' go together";
         reader.error(root.at, "settings", message.into());
     }
+    if config.etcd_client_cert.is_some() && config.etcd_protocol == Protocol::Http {
+        let message = "'etcd-client-cert' needs 'etcd-protocol: https'";
+        reader.error(root.at, "settings", message.into());
+    }
     if reader.errors.is_empty() {
         Ok(config)
     } else {
-        Err(ConfigErrors(reader.errors))
+        Err(ConfigErrors(reader.into_errors()))
     }
 }
 
@@ -185,16 +192,16 @@ fn setting(reader: &mut Reader<'_>, config: &mut BatchConfig, word: &str, key: &
             config.etcd_protocol = chosen.unwrap_or(config.etcd_protocol);
         }
         "etcd-auth-type" => auth_type(reader, config, node, &path),
-        "etcd-ca-cert" => config.etcd_ca_cert = reader.text(node, &path),
-        "etcd-client-cert" => config.etcd_client_cert = reader.text(node, &path),
-        "etcd-client-key" => config.etcd_client_key = reader.text(node, &path),
-        "etcd-password-file" => set(&mut config.etcd_password_file, reader.text(node, &path)),
-        "scratch-dir" => {
-            set(&mut config.scratch_dir, reader.text(node, &path));
-            if !config.scratch_dir.starts_with('/') {
-                reader.error(node.at, &path, "must be an absolute path".into());
-            }
+        "etcd-ca-cert" => config.etcd_ca_cert = reader.absolute_path(node, &path),
+        "etcd-client-cert" => config.etcd_client_cert = reader.absolute_path(node, &path),
+        "etcd-client-key" => config.etcd_client_key = reader.absolute_path(node, &path),
+        "etcd-password-file" => {
+            set(
+                &mut config.etcd_password_file,
+                reader.absolute_path(node, &path),
+            );
         }
+        "scratch-dir" => set(&mut config.scratch_dir, reader.absolute_path(node, &path)),
         "vm-memory-overhead" => {
             let mib = reader.number(node, &path, 0, 1 << 20);
             config.vm_memory_overhead.mib = mib.unwrap_or(192);
@@ -205,20 +212,20 @@ fn setting(reader: &mut Reader<'_>, config: &mut BatchConfig, word: &str, key: &
             config.on_failure = chosen.unwrap_or(config.on_failure);
         }
         "prepare-timeout" => {
-            let seconds = reader.number(node, &path, 1, 3600);
-            config.prepare_timeout = Duration::from_secs(seconds.unwrap_or(30));
+            config.prepare_timeout = seconds(reader, node, &path).unwrap_or(config.prepare_timeout);
         }
         "stop-timeout" => {
-            let seconds = reader.number(node, &path, 1, 3600);
-            config.stop_timeout = Duration::from_secs(seconds.unwrap_or(20));
+            config.stop_timeout = seconds(reader, node, &path).unwrap_or(config.stop_timeout);
         }
         "operators" => config.operators = reader.texts(node, &path),
-        "batch-args" => {
-            let message = "this release of muster does not act on this key yet: take it out";
-            reader.error(key.at, &path, message.into());
-        }
+        "batch-args" => reader.unsupported_key(key, &path, word),
         _ => reader.unknown_key(key, &path, word, SETTINGS),
     }
+}
+
+fn seconds(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<Duration> {
+    let seconds = reader.number(node, path, 1, 3600)?;
+    Some(Duration::from_secs(seconds))
 }
 
 fn servers(reader: &mut Reader<'_>, node: &Node, path: &str) -> Vec<String> {
@@ -253,7 +260,7 @@ mod tests {
 
     fn parsed(text: &str) -> Result<BatchConfig, String> {
         let source = Source {
-            path: "batch.yaml".into(),
+            path: "/etc/pcocc/batch.yaml".into(),
             text: text.into(),
             tree: Tree::System,
         };
@@ -266,8 +273,10 @@ mod tests {
         let config = parsed(text).unwrap();
         assert_eq!(config.etcd_servers, ["node1", "node2"]);
         assert_eq!(config.etcd_auth_type, AuthType::Password);
+        assert_eq!(config.etcd_password_file, "/etc/pcocc/etcd-password");
         assert_eq!(parse(None).unwrap(), BatchConfig::default());
-        assert_eq!(parsed("type: slurm\n").unwrap(), BatchConfig::default());
+        let empty = parsed("type: slurm\n").unwrap();
+        assert_eq!(empty.etcd_servers, BatchConfig::default().etcd_servers);
     }
 
     #[test]
@@ -279,7 +288,7 @@ mod tests {
             "3:19: settings.etcd-auth-type: 'munge' needs",
             "without scheme and port",
             "from 1 to 3600, found the number 0",
-            "must be an absolute path",
+            "must be an absolute path, found the text 'tmp'",
             "did you mean 'on-failure'?",
             "go together",
         ] {

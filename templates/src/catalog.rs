@@ -111,6 +111,20 @@ impl Catalog {
             revision,
         })
     }
+
+    /// The repositories that cannot be listed, as the end of a sentence; empty if there are none.
+    pub(crate) fn unsearched(&self) -> String {
+        let mut text = String::new();
+        for repo in &self.repos {
+            if let Some(problem) = &repo.problem {
+                text.push_str(&format!(
+                    "; repository '{}' was not searched ({problem})",
+                    repo.name
+                ));
+            }
+        }
+        text
+    }
 }
 
 fn searched<'a>(repos: impl Iterator<Item = &'a RepoListing>) -> String {

@@ -29,19 +29,26 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// All mistakes that were found, in the order of files and lines; one per line when shown.
+/// How many mistakes are shown; nobody reads more.
+const MAX_SHOWN: usize = 100;
+
+/// All mistakes that were found, in the order of files and lines; one per line when shown, the
+/// first 100.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, error) in self.0.iter().enumerate() {
+        for (i, error) in self.0.iter().take(MAX_SHOWN).enumerate() {
             if i > 0 {
                 f.write_str("\n")?;
             }
             error.fmt(f)?;
         }
-        Ok(())
+        match self.0.len().saturating_sub(MAX_SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more mistakes"),
+        }
     }
 }
 

@@ -57,6 +57,12 @@ const LATER: &[&str] = &[
     "users",
 ];
 
+/// How many templates may be above one.
+const MAX_ANCESTORS: usize = 32;
+
+/// For how many mistakes of one reading the nearest name is looked for.
+const MAX_HINTS: usize = 20;
+
 /// A template with its inheritance resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedTemplate {
@@ -117,7 +123,7 @@ impl Library {
                             let file = &sources[first.source].path;
                             let line = first.at.0;
                             let message = format!("defined already at {file}:{line}");
-                            reader.error(key.at, name, message);
+                            reader.error(key.at, &shown(name), message);
                         }
                         let written = template(&mut reader, index, name, key, node);
                         place.insert(name.to_owned(), written);
@@ -187,14 +193,14 @@ fn template(
     if name.is_empty()
         || name.len() > 128
         || name.contains([',', ':', '/'])
-        || name.contains(char::is_whitespace)
+        || name.contains(|c: char| c.is_whitespace() || c.is_control())
     {
-        let message =
-            "a template's name has 1 to 128 characters, none of them , : / or white space";
+        let message = "a template's name has 1 to 128 bytes, none of them , : / or white space";
         reader.error(key.at, &shown(name), message.into());
     }
-    for (word, key, value) in reader.map(node, name) {
-        let path = format!("{}.{}", shown(name), shown(word));
+    let name = shown(name);
+    for (word, key, value) in reader.map(node, &name) {
+        let path = tree::join(&name, word);
         match word {
             "description" => written.description = reader.text(value, &path),
             "inherits" => written.inherits = reader.text(value, &path).map(|t| (t, value.at)),
@@ -213,8 +219,7 @@ fn template(
             }
             "memory" => written.memory = memory(reader, value, &path),
             later if LATER.contains(&later) => {
-                let message = "this release of muster does not act on this key yet: take it out";
-                reader.error(key.at, &path, message.into());
+                reader.unsupported_key(key, &path, later);
             }
             _ => reader.unknown_key(key, &path, word, KEYS),
         }
@@ -249,7 +254,7 @@ struct Resolver<'a> {
 }
 
 impl<'a> Resolver<'a> {
-    fn resolve(&mut self, name: &str, tree: Tree, written: &Written) -> ResolvedTemplate {
+    fn resolve(&mut self, name: &'a str, tree: Tree, written: &'a Written) -> ResolvedTemplate {
         let mut resolved = ResolvedTemplate {
             name: name.to_owned(),
             description: written.description.clone().unwrap_or_default(),
@@ -262,16 +267,27 @@ impl<'a> Resolver<'a> {
             defined_at: format!("{}:{}", self.sources[written.source].path, written.at.0),
         };
         let mut accel = written.accel;
-        let mut path = vec![(tree, name.to_owned())];
-        let (mut child, mut child_tree) = (written, tree);
-        while let Some((parent, at)) = &child.inherits {
-            let Some((parent_tree, parent_written)) = self.find(parent, child_tree, &path) else {
-                self.lost_parent(child, child_tree, parent, *at, &path);
+        let mut path = vec![(tree, name)];
+        let mut child = written;
+        while let Some((parent, _)) = &child.inherits {
+            let Some((parent_tree, next)) = self.parent(&path, parent) else {
+                // A template further up reports it itself.
+                if path.len() == 1 {
+                    self.no_parent(tree, name, written);
+                }
                 break;
             };
-            child = parent_written;
-            child_tree = parent_tree;
-            path.push((parent_tree, parent.clone()));
+            if let Some(start) = path.iter().position(|p| *p == (parent_tree, parent)) {
+                self.circle(&path[start..], start == 0, child);
+                break;
+            }
+            if path.len() > MAX_ANCESTORS {
+                let message = format!("more than {MAX_ANCESTORS} templates above one another");
+                self.error(written, tree::join(&shown(name), "inherits"), message);
+                break;
+            }
+            child = next;
+            path.push((parent_tree, parent));
             resolved.image = resolved.image.or_else(|| child.image.clone());
             accel = accel.or(child.accel);
             resolved.cpus = resolved.cpus.or(child.cpus);
@@ -281,61 +297,67 @@ impl<'a> Resolver<'a> {
         resolved
     }
 
-    /// The parent as seen from a template: a user's one first, for a user's template; one that hides
-    /// a system template of its own name may inherit from that.
-    fn find(
-        &self,
-        parent: &str,
-        tree: Tree,
-        path: &[(Tree, String)],
-    ) -> Option<(Tree, &'a Written)> {
-        let trees = match tree {
-            Tree::User => &[Tree::User, Tree::System][..],
-            Tree::System => &[Tree::System][..],
+    /// The parent as the last template of `path` sees it. For a user's template that is a user's one
+    /// first, but one that hides a system template of its own name inherits from that.
+    fn parent(&self, path: &[(Tree, &str)], parent: &str) -> Option<(Tree, &'a Written)> {
+        let order = match path.last() {
+            Some((Tree::User, own)) if *own == parent => &[Tree::System, Tree::User][..],
+            Some((Tree::User, _)) => &[Tree::User, Tree::System][..],
+            _ => &[Tree::System][..],
         };
-        let all = self.trees;
-        trees.iter().find_map(|&tree| {
-            let written = all[usize::from(tree == Tree::User)].get(parent)?;
-            let seen = path.iter().any(|(t, n)| *t == tree && n == parent);
-            (!seen).then_some((tree, written))
+        let trees = self.trees;
+        order.iter().find_map(|&tree| {
+            let written = trees[usize::from(tree == Tree::User)].get(parent)?;
+            Some((tree, written))
         })
     }
 
-    fn lost_parent(
-        &mut self,
-        child: &Written,
-        tree: Tree,
-        parent: &str,
-        at: (u64, u64),
-        path: &[(Tree, String)],
-    ) {
-        let names = || path.iter().map(|(_, name)| name.as_str());
-        let message = if names().any(|n| n == parent) {
-            let start = names().position(|n| n == parent).unwrap_or(0);
-            let cycle: Vec<_> = names().skip(start).chain([parent]).collect();
-            // Every template on the cycle would report it; its first name does.
-            if names().skip(start).min() != names().next() {
-                return;
-            }
-            format!("inheritance goes in a circle: {}", cycle.join(" -> "))
-        } else if tree == Tree::System && self.trees[1].contains_key(parent) {
+    /// A circle of templates, the last of which is `last`. All of them meet it; it is reported for
+    /// the one whose name is the first.
+    fn circle(&mut self, path: &[(Tree, &str)], begins_on_it: bool, last: &Written) {
+        let names: Vec<_> = path.iter().map(|(_, name)| *name).collect();
+        let (Some(first), Some(end)) = (names.first(), names.last()) else {
+            return;
+        };
+        if !begins_on_it || names.iter().min() != Some(first) {
+            return;
+        }
+        let circle = names.join(" -> ");
+        let message = format!("inheritance goes in a circle: {circle} -> {first}");
+        self.error(last, tree::join(&shown(end), "inherits"), message);
+    }
+
+    fn no_parent(&mut self, tree: Tree, name: &str, written: &Written) {
+        let Some((parent, _)) = &written.inherits else {
+            return;
+        };
+        let parent_shown = shown(parent);
+        let message = if tree == Tree::System && self.trees[1].contains_key(parent) {
             format!(
-                "'{}' is a user's template: a system template inherits from system templates only",
-                shown(parent)
+                "'{parent_shown}' is a user's template: a system template inherits from system templates only"
             )
         } else {
-            if path.len() > 1 {
-                // The template that names the lost parent reports it itself.
-                return;
-            }
-            let known = self.trees.iter().flat_map(|t| t.keys().map(String::as_str));
-            format!("no template '{}'{}", shown(parent), hint(parent, known))
+            let visible = match tree {
+                Tree::System => &self.trees[..1],
+                Tree::User => &self.trees[..],
+            };
+            let known = visible.iter().flat_map(|t| t.keys().map(String::as_str));
+            // A file of nothing but mistakes is told quickly.
+            let near = match self.errors.len() < MAX_HINTS {
+                true => hint(parent, known.filter(|known| *known != name)),
+                false => String::new(),
+            };
+            format!("no template '{parent_shown}'{near}")
         };
-        let name = path.last().map(|(_, n)| n.as_str()).unwrap_or_default();
+        self.error(written, tree::join(&shown(name), "inherits"), message);
+    }
+
+    /// A mistake in the `inherits` of a template.
+    fn error(&mut self, written: &Written, key: String, message: String) {
         self.errors.push(ConfigError {
-            file: self.sources[child.source].path.clone(),
-            at: Some(at),
-            key: format!("{name}.inherits"),
+            file: self.sources[written.source].path.clone(),
+            at: written.inherits.as_ref().map(|(_, at)| *at),
+            key,
             message,
         });
     }
@@ -344,6 +366,7 @@ impl<'a> Resolver<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn system(text: &str) -> Source {
         Source {
@@ -398,12 +421,12 @@ mod tests {
         let text = "a:\n  imge: x\n  cpus: none\n  memory: 4K\nb:\n  accel: kwm\n  inherits: c\n  mount-points: {}\n";
         let errors = Library::parse(&[system(text)]).unwrap_err().to_string();
         let golden = "\
-/etc/muster/templates.yaml:2:3: a.imge: unknown key (did you mean 'image'?); known are accel, cpus, description, image, inherits, memory
+/etc/muster/templates.yaml:2:3: a.imge: unknown key (did you mean 'image'?); allowed are accel, cpus, description, image, inherits, memory
 /etc/muster/templates.yaml:3:9: a.cpus: must be a whole number from 1 to 288, found the text 'none'
 /etc/muster/templates.yaml:4:11: a.memory: '4K' is no amount of memory: a number with M, G or T (binary units), such as 512M or 4G
 /etc/muster/templates.yaml:6:10: b.accel: must be one of auto, kvm, tcg, found the text 'kwm' (did you mean 'kvm'?)
-/etc/muster/templates.yaml:7:13: b.inherits: no template 'c' (did you mean 'a'?)
-/etc/muster/templates.yaml:8:3: b.mount-points: this release of muster does not act on this key yet: take it out";
+/etc/muster/templates.yaml:7:13: b.inherits: no template 'c'
+/etc/muster/templates.yaml:8:3: b.mount-points: key 'mount-points' is not supported by this release of muster";
         assert_eq!(errors, golden);
     }
 
@@ -418,6 +441,67 @@ mod tests {
             format!("{circle}d -> d"),
         ];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn only_a_template_that_hides_its_parent_skips_itself() {
+        let sources = [
+            system("a: {image: x}\n"),
+            user("a: {inherits: b}\nb: {inherits: a}\n"),
+        ];
+        let e = Library::parse(&sources).unwrap_err().to_string();
+        assert_eq!(
+            e,
+            "~/.muster/templates.yaml:2:15: b.inherits: inheritance goes in a circle: a -> b -> a"
+        );
+        let sources = [
+            system("b: {inherits: c}\nc: {inherits: b}\n"),
+            user("b: {inherits: b}\n"),
+        ];
+        let e = Library::parse(&sources).unwrap_err();
+        assert_eq!(e.0.len(), 1, "{e}");
+        assert_eq!(e.0[0].file, "/etc/muster/templates.yaml");
+    }
+
+    #[test]
+    fn large_and_wrong_files_are_told_quickly() {
+        let start = std::time::Instant::now();
+        let chain = |i: u32| format!("a{i}: {{inherits: a{}}}\n", i + 1);
+        let text: String = (0..10_000).map(chain).collect();
+        let e = Library::parse(&[system(&text)]).unwrap_err();
+        assert!(e.0[0].message.contains("more than 32"), "{}", e.0[0]);
+        let lost = |i: u32| format!("a{i}: {{inherits: b{i}}}\n");
+        let text: String = (0..10_000).map(lost).collect();
+        let e = Library::parse(&[system(&text)]).unwrap_err();
+        assert!(e.to_string().ends_with("and 9900 more mistakes"));
+        assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "[abi:{}\\[\\],&*<\\-\n \"'#|>%@!?0-9]{0,120}", users in any::<bool>()) {
+            let source = if users { user(&text) } else { system(&text) };
+            drop(Library::parse(&[source]));
+        }
+
+        #[test]
+        fn whatever_the_graph_all_is_resolved_or_told(
+            edges in proptest::collection::vec((any::<bool>(), 0..6_u8, 0..7_u8), 0..12)
+        ) {
+            let mut texts = [String::new(), String::new()];
+            let mut seen = std::collections::BTreeSet::new();
+            for (users, name, parent) in edges {
+                if seen.insert((users, name)) {
+                    let text = &mut texts[usize::from(users)];
+                    text.push_str(&format!("t{name}: {{inherits: t{parent}}}\n"));
+                }
+            }
+            // t6 is the only root, so that a library without a mistake has its image everywhere.
+            texts[0].push_str("t6: {image: x}\n");
+            if let Ok(library) = Library::parse(&[system(&texts[0]), user(&texts[1])]) {
+                prop_assert!(library.iter().all(|t| t.image.is_some()));
+            }
+        }
     }
 
     #[test]

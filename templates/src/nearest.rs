@@ -5,11 +5,13 @@
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Words of a few hundred characters are no typing mistakes.
     let name: String = name.chars().take(200).collect();
-    let most = (name.chars().count() / 3).max(1);
+    let length = name.chars().count();
+    // A word of one letter is near to every other.
+    let most = (length / 3).max(1).min(length.saturating_sub(1));
     candidates
         .into_iter()
         .map(|c| (strsim::damerau_levenshtein(&name, c), c))
-        .filter(|(distance, _)| *distance <= most)
+        .filter(|(distance, _)| *distance <= most && most > 0)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, c)| c)
 }
@@ -33,6 +35,8 @@ mod tests {
         assert_eq!(nearest("debain13", names), Some("debian13"));
         assert_eq!(nearest("tny", names), Some("tiny"));
         assert_eq!(nearest("ubuntu", names), None);
+        assert_eq!(nearest("a", ["b"]), None);
+        assert_eq!(nearest("", names), None);
         assert_eq!(hint("roky9", names), " (did you mean 'rocky9'?)");
     }
 }

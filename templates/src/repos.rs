@@ -34,11 +34,20 @@ pub fn parse(sources: &[Source]) -> Result<Vec<RepoSpec>, ConfigErrors> {
         for (word, key, node) in reader.map(&root, "") {
             match (word, &node.value) {
                 ("repos", Value::List(items)) => {
+                    let mut own: Vec<RepoSpec> = Vec::new();
                     for (i, item) in items.iter().enumerate() {
-                        let repo = repo(&mut reader, item, &format!("repos[{i}]"));
-                        // A later file's repository of the same name is hidden by the earlier one.
-                        repos.extend(repo.filter(|r| repos.iter().all(|o| o.name != r.name)));
+                        let path = format!("repos[{i}]");
+                        let repo = repo(&mut reader, item, &path);
+                        let Some(repo) = repo else { continue };
+                        if own.iter().any(|o| o.name == repo.name) {
+                            let message = format!("there is a repository '{}' already", repo.name);
+                            reader.error(item.at, &path, message);
+                        }
+                        own.push(repo);
                     }
+                    // A later file's repository of the same name is hidden by the earlier one.
+                    own.retain(|r| repos.iter().all(|o| o.name != r.name));
+                    repos.append(&mut own);
                 }
                 ("repos", Value::Null) => {}
                 ("repos", other) => {
@@ -46,15 +55,11 @@ pub fn parse(sources: &[Source]) -> Result<Vec<RepoSpec>, ConfigErrors> {
                     let message = format!("must be a list of repositories, found {found}");
                     reader.error(node.at, "repos", message);
                 }
-                ("cache", _) => {
-                    let message =
-                        "this release of muster does not act on this key yet: take it out";
-                    reader.error(key.at, "cache", message.into());
-                }
+                ("cache", _) => reader.unsupported_key(key, "cache", word),
                 _ => reader.unknown_key(key, word, word, &["repos"]),
             }
         }
-        errors.append(&mut reader.errors);
+        errors.append(&mut reader.into_errors());
     }
     if errors.is_empty() {
         Ok(repos)
@@ -65,9 +70,10 @@ pub fn parse(sources: &[Source]) -> Result<Vec<RepoSpec>, ConfigErrors> {
 
 fn repo(reader: &mut Reader<'_>, node: &tree::Node, path: &str) -> Option<RepoSpec> {
     let (mut name, mut directory) = (None, None);
-    for (word, key, value) in reader.map(node, path) {
-        let path = format!("{path}.{word}");
-        match word {
+    let map = reader.map(node, path);
+    for (word, key, value) in &map {
+        let path = tree::join(path, word);
+        match *word {
             "name" => {
                 name = reader.text(value, &path);
                 if let Some(Err(e)) = name.as_deref().map(check_name) {
@@ -78,13 +84,16 @@ fn repo(reader: &mut Reader<'_>, node: &tree::Node, path: &str) -> Option<RepoSp
             _ => reader.unknown_key(key, &path, word, &["name", "path"]),
         }
     }
-    match (name, directory) {
-        (Some(name), Some(path)) => Some(RepoSpec { name, path }),
-        _ => {
-            reader.error(node.at, path, "must have both 'name' and 'path'".into());
-            None
+    for wanted in ["name", "path"] {
+        if matches!(node.value, Value::Map(_)) && map.iter().all(|(word, ..)| *word != wanted) {
+            let message = format!("key '{wanted}' is missing: a repository has 'name' and 'path'");
+            reader.error(node.at, path, message);
         }
     }
+    Some(RepoSpec {
+        name: name?,
+        path: directory?,
+    })
 }
 
 #[cfg(test)]
@@ -120,18 +129,13 @@ mod tests {
     fn mistakes_have_their_place() {
         let text = "repos:\n- {name: a/b, path: /x}\n- {nam: c, path: /y}\nrepo: []\n";
         let e = parse(&[source(text)]).unwrap_err().to_string();
-        assert!(
-            e.contains("repos.yaml:2:10: repos[0].name: 'a/b' is no name"),
-            "{e}"
-        );
-        assert!(
-            e.contains("repos[1].nam: unknown key (did you mean 'name'?)"),
-            "{e}"
-        );
-        assert!(e.contains("repos[1]: must have both"), "{e}");
-        assert!(
-            e.contains("repo: unknown key (did you mean 'repos'?)"),
-            "{e}"
-        );
+        for part in [
+            "repos.yaml:2:10: repos[0].name: 'a/b' is no name",
+            "repos[1]: key 'name' is missing",
+            "repos[1].nam: unknown key (did you mean 'name'?)",
+            "repo: unknown key (did you mean 'repos'?)",
+        ] {
+            assert!(e.contains(part), "{part} in {e}");
+        }
     }
 }

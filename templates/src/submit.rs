@@ -21,24 +21,29 @@ pub enum SubmitError {
     #[error(transparent)]
     Definition(#[from] DefinitionError),
     /// A name that is neither a template nor an image.
-    #[error("no template '{name}'{hint}; 'muster template list' shows all")]
+    #[error("no template '{name}'{hint}; 'muster template list' shows all{unsearched}")]
     NoTemplate {
         /// The name.
         name: String,
-        /// The nearest one, or nothing.
+        /// The nearest template or image, or nothing.
         hint: String,
+        /// The repositories that could not be searched for an image of that name, or nothing.
+        unsearched: String,
     },
     /// A template without an image.
     #[error("template '{0}' has no image: it can only be inherited from")]
     NoImage(String),
     /// A template's image cannot be found.
-    #[error("template '{template}': {source}")]
+    #[error("template '{template}'")]
     Image {
         /// The template.
         template: String,
         /// Why.
         source: CatalogError,
     },
+    /// An image that is named in the definition cannot be found.
+    #[error(transparent)]
+    NoSuchImage(CatalogError),
     /// A template's image path cannot be used.
     #[error("template '{template}': image '{path}': {why}")]
     File {
@@ -58,7 +63,7 @@ pub enum SubmitError {
         why: String,
     },
     /// A `%{...}` in a template's image.
-    #[error("template '{template}': image: {source}")]
+    #[error("template '{template}': image")]
     Expand {
         /// The template.
         template: String,
@@ -130,8 +135,12 @@ fn image(
         .image
         .as_deref()
         .ok_or_else(|| SubmitError::NoImage(name()))?;
-    if !written.contains('/') {
-        let uri = written
+    let path = expand::expand(written, names).map_err(|source| SubmitError::Expand {
+        template: name(),
+        source,
+    })?;
+    if !path.contains('/') {
+        let uri = path
             .parse::<ImageUri>()
             .map_err(|e| SubmitError::ImageName {
                 template: name(),
@@ -142,10 +151,6 @@ fn image(
             source,
         });
     }
-    let path = expand::expand(written, names).map_err(|source| SubmitError::Expand {
-        template: name(),
-        source,
-    })?;
     let file = |why: String| SubmitError::File {
         template: name(),
         path: shown(&path),
@@ -164,19 +169,32 @@ fn image_as_template(
     library: &Library,
     catalog: &Catalog,
 ) -> Result<ImageRef, SubmitError> {
-    let no_template = || SubmitError::NoTemplate {
-        name: shown(name),
-        hint: hint(name, library.names()),
+    let Ok(uri) = name.parse::<ImageUri>() else {
+        return Err(no_template(name, library, catalog));
     };
-    let uri: ImageUri = name.parse().map_err(|_| no_template())?;
-    match catalog.find(&uri) {
-        Ok(image) => Ok(image),
+    catalog.find(&uri).map_err(|source| {
         // Who writes a repository or a revision means an image.
-        Err(source) if uri.repo.is_some() || uri.revision.is_some() => Err(SubmitError::Image {
-            template: shown(name),
-            source,
-        }),
-        Err(_) => Err(no_template()),
+        if uri.repo.is_some() || uri.revision.is_some() {
+            SubmitError::NoSuchImage(source)
+        } else {
+            no_template(name, library, catalog)
+        }
+    })
+}
+
+fn no_template(name: &str, library: &Library, catalog: &Catalog) -> SubmitError {
+    let images = catalog.repos.iter().flat_map(|r| r.images.keys());
+    let known = library.names().chain(images.map(String::as_str));
+    let hint = hint(name, known);
+    let unsearched = match hint.as_str() {
+        "" => catalog.unsearched(),
+        // It is a typing mistake, whatever the other repositories hold.
+        _ => String::new(),
+    };
+    SubmitError::NoTemplate {
+        name: shown(name),
+        hint,
+        unsearched,
     }
 }
 
@@ -190,7 +208,8 @@ mod tests {
 
     fn submit(definition: &str) -> Result<ClusterRequest, String> {
         let text = "debian13: {image: debian13, memory: 1G}\nbase: {}\nfile: {image: '%{homedir}/d.qcow2'}\n\
-                    gone: {image: gone}\nrel: {image: a/b}\nclosed: {image: /no}\nodd: {image: 'a b'}\n";
+                    gone: {image: gone}\nrel: {image: a/b}\nclosed: {image: /no}\nodd: {image: 'a b'}\n\
+                    own: {image: '%{env:IMAGE}'}\nbad: {image: '%{nope}'}\n";
         let library = Library::parse(&[Source {
             path: "templates.yaml".into(),
             text: text.into(),
@@ -198,7 +217,7 @@ mod tests {
         }])
         .unwrap();
         let images = [("debian13", 0), ("tiny", 3)];
-        let catalog = Catalog {
+        let mut catalog = Catalog {
             repos: vec![RepoListing {
                 name: "lab".into(),
                 path: "/srv".into(),
@@ -206,7 +225,10 @@ mod tests {
                 problem: None,
             }],
         };
-        let env = |_: &str| None;
+        if definition.starts_with("unseen") {
+            catalog.repos[0].problem = Some("/srv: permission denied".into());
+        }
+        let env = |name: &str| (name == "IMAGE").then(|| "tiny@3".to_owned());
         let names = Names {
             home: Some("/home/alice"),
             user: "alice",
@@ -224,16 +246,20 @@ mod tests {
             &names,
             &readable,
         )
-        .map_err(|e| e.to_string())
+        .map_err(|e| match std::error::Error::source(&e) {
+            Some(source) => format!("{e}: {source}"),
+            None => e.to_string(),
+        })
     }
 
     #[test]
     fn a_definition_is_frozen() {
-        let r = submit("debian13:3,tiny,file").unwrap();
+        let r = submit("debian13:3,tiny,file,own").unwrap();
         assert_eq!(request::parse(&r.to_json().unwrap()).unwrap(), r);
-        assert_eq!(r.vm_count(), 5);
+        assert_eq!(r.vm_count(), 6);
         assert_eq!(r.templates["debian13"].image.to_string(), "lab:debian13@0");
         assert_eq!(r.templates["tiny"].image.to_string(), "lab:tiny@3");
+        assert_eq!(r.templates["own"].image.to_string(), "lab:tiny@3");
         assert_eq!(r.templates["file"].image.to_string(), "/home/alice/d.qcow2");
     }
 
@@ -250,7 +276,16 @@ mod tests {
         );
         assert!(say("base").contains("template 'base' has no image"));
         assert!(say("gone").contains("template 'gone': no image 'gone' in repository 'lab'"));
-        assert!(say("lab:tny").contains("no image 'lab:tny' (did you mean 'tiny'?)"));
+        assert!(say("lab:tny").starts_with("no image 'lab:tny' (did you mean 'tiny'?)"));
+        assert!(say("tny").starts_with("no template 'tny' (did you mean 'tiny'?)"));
+        assert_eq!(
+            say("unseen"),
+            "no template 'unseen'; 'muster template list' shows all; repository 'lab' was not searched (/srv: permission denied)"
+        );
+        assert_eq!(
+            say("bad"),
+            "template 'bad': image: %{nope}: no such name; known are env:VAR, homedir, user"
+        );
         assert!(say("rel").contains("must be absolute"));
         assert!(say("closed").contains("image '/no': permission denied"));
         assert!(say("odd").contains("'a b' is no name"));

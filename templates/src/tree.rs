@@ -3,6 +3,7 @@
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
+use std::collections::HashMap;
 use std::fmt;
 
 use muster_types::ids::shown;
@@ -10,6 +11,9 @@ use muster_types::ids::shown;
 use crate::error::ConfigError;
 use crate::nearest::hint;
 use crate::source::{MAX_FILE_BYTES, Source};
+
+/// How many values may come out of aliases in one file; a file of a site has a few dozen.
+const MAX_ALIAS_EVENTS: usize = 100_000;
 
 /// A value with its place.
 #[derive(Debug, Clone)]
@@ -94,8 +98,8 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 }
 
-/// Parses a file. An empty one is a null. serde-saphyr bounds nesting and aliases and refuses
-/// duplicate keys.
+/// Parses a file. An empty one is a null. serde-saphyr bounds nesting and aliases; a key that is
+/// there twice is [`Reader::map`]'s to refuse, which sees all of them.
 pub(crate) fn parse(source: &Source) -> Result<Node, ConfigError> {
     let error = |at, message| ConfigError {
         file: source.path.clone(),
@@ -104,11 +108,8 @@ pub(crate) fn parse(source: &Source) -> Result<Node, ConfigError> {
         message,
     };
     if source.text.len() > MAX_FILE_BYTES {
-        let bytes = source.text.len();
-        return Err(error(
-            None,
-            format!("the file has {bytes} bytes, at most {MAX_FILE_BYTES} are read"),
-        ));
+        let message = format!("the file is larger than {MAX_FILE_BYTES} bytes");
+        return Err(error(None, message));
     }
     if let Some(line) = source.text.lines().position(|l| l.contains('\0')) {
         let line = u64::try_from(line).unwrap_or(0) + 1;
@@ -125,12 +126,19 @@ pub(crate) fn parse(source: &Source) -> Result<Node, ConfigError> {
             value: Value::Null,
         });
     }
-    serde_saphyr::from_str::<Node>(&source.text).map_err(|e| {
+    let options = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::PassThrough,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_ALIAS_EVENTS },
+    };
+    serde_saphyr::from_str_with_options::<Node>(&source.text, options).map_err(|e| {
         let at = e.location().map(|l| (l.line(), l.column()));
         let text = e.to_string();
         // The place is shown in front; the message's first line says what is wrong.
         let first = text.lines().next().unwrap_or_default();
-        error(at, format!("not valid YAML: {}", strip_place(first)))
+        error(
+            at,
+            format!("not valid YAML: {}", explain(&strip_place(first))),
+        )
     })
 }
 
@@ -144,6 +152,17 @@ fn strip_place(text: &str) -> String {
     match text.find(" at line ") {
         Some(at) => text[..at].to_owned(),
         None => text.to_owned(),
+    }
+}
+
+/// What the parser says, in words for who wrote the file.
+fn explain(message: &str) -> String {
+    if message.starts_with("multiple YAML documents") {
+        "a second document begins here: put all into one".into()
+    } else if message.contains("unexpected character: `%'") {
+        "a value that begins with % must be in quotes".into()
+    } else {
+        message.to_owned()
     }
 }
 
@@ -177,6 +196,12 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// All mistakes, in the order of the file.
+    pub(crate) fn into_errors(mut self) -> Vec<ConfigError> {
+        self.errors.sort_by_key(|e| e.at);
+        self.errors
+    }
+
     pub(crate) fn error(&mut self, at: (u64, u64), key: &str, message: String) {
         self.errors.push(ConfigError {
             file: self.file.to_owned(),
@@ -191,7 +216,7 @@ impl<'a> Reader<'a> {
         self.error(node.at, key, format!("must be {wanted}, found {found}"));
     }
 
-    /// A map with text keys; a null is an empty one.
+    /// A map with text keys, each of them once; a null is an empty one. `key` is the path of the map.
     pub(crate) fn map<'n>(
         &mut self,
         node: &'n Node,
@@ -205,12 +230,25 @@ impl<'a> Reader<'a> {
                 &[]
             }
         };
-        let mut map = Vec::new();
+        let mut map: Vec<(&str, &Node, &Node)> = Vec::new();
+        let mut first = HashMap::new();
         for (name, value) in pairs {
-            match &name.value {
-                Value::Text(text) => map.push((text.as_str(), name, value)),
-                _ => self.wrong(name, key, "a name as the key"),
+            let Value::Text(text) = &name.value else {
+                self.wrong(
+                    name,
+                    key,
+                    "a map with names as keys (quote a key that is a number or y, n, yes, no, on, off)",
+                );
+                continue;
+            };
+            if let Some(at) = first.get(text.as_str()) {
+                let (line, _): (u64, u64) = *at;
+                let message = format!("the key is in line {line} already");
+                self.error(name.at, &join(key, text), message);
+                continue;
             }
+            first.insert(text.as_str(), name.at);
+            map.push((text.as_str(), name, value));
         }
         map
     }
@@ -221,7 +259,11 @@ impl<'a> Reader<'a> {
             Value::Text(text) => Some(text.clone()),
             Value::Int(n) => Some(n.to_string()),
             _ => {
-                self.wrong(node, key, "text");
+                let wanted = match node.value {
+                    Value::Bool(_) | Value::Float(_) => "text, in quotes",
+                    _ => "text",
+                };
+                self.wrong(node, key, wanted);
                 None
             }
         }
@@ -269,7 +311,10 @@ impl<'a> Reader<'a> {
     pub(crate) fn texts(&mut self, node: &Node, key: &str) -> Vec<String> {
         match &node.value {
             Value::List(items) => {
-                let texts = items.iter().filter_map(|item| self.text(item, key));
+                let texts = items
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(i, item)| self.text(item, &format!("{key}[{i}]")));
                 texts.collect()
             }
             Value::Text(text) => vec![text.clone()],
@@ -280,11 +325,35 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A file or directory by its absolute path.
+    pub(crate) fn absolute_path(&mut self, node: &Node, key: &str) -> Option<String> {
+        let path = self.text(node, key)?;
+        if path.starts_with('/') && !path.contains('\0') {
+            return Some(path);
+        }
+        self.wrong(node, key, "an absolute path");
+        None
+    }
+
+    /// The mistake of a key that sites may have and that this release does not act on.
+    pub(crate) fn unsupported_key(&mut self, name: &Node, key: &str, word: &str) {
+        let message = format!("key '{word}' is not supported by this release of muster");
+        self.error(name.at, key, message);
+    }
+
     /// The mistake of a key that nobody knows.
     pub(crate) fn unknown_key(&mut self, name: &Node, key: &str, word: &str, allowed: &[&str]) {
         let near = hint(word, allowed.iter().copied());
-        let message = format!("unknown key{near}; known are {}", allowed.join(", "));
+        let message = format!("unknown key{near}; allowed are {}", allowed.join(", "));
         self.error(name.at, key, message);
+    }
+}
+
+/// The path of a key in the map at `path`.
+pub(crate) fn join(path: &str, word: &str) -> String {
+    match path {
+        "" => shown(word),
+        _ => format!("{path}.{}", shown(word)),
     }
 }
 
@@ -324,8 +393,8 @@ mod tests {
 
     #[test]
     fn what_is_no_yaml_is_refused_with_its_place() {
-        let e = parse(&source("a: 1\na: 2\n")).unwrap_err();
-        assert_eq!(e.at.unwrap().0, 2, "{e}");
+        let e = parse(&source("a: 1\nb: [1\nc: }\n")).unwrap_err();
+        assert_eq!(e.at.unwrap().0, 3, "{e}");
         assert!(parse(&source("path: %{env:HOME}\n")).is_err());
         assert!(
             parse(&source("a: \0\n"))
@@ -333,6 +402,27 @@ mod tests {
                 .to_string()
                 .contains("NUL")
         );
+    }
+
+    #[test]
+    fn each_key_is_there_once() {
+        let file =
+            source("base: &base {a: 1, b: 2}\nx: {<<: *base, b: 3}\nz: {c: 1, c: 2, c: 3}\n");
+        let root = parse(&file).unwrap();
+        let mut reader = Reader::new("f.yaml");
+        let map = reader.map(&root, "");
+        let x = reader.map(map[1].2, "x");
+        assert_eq!(x.len(), 2);
+        assert!(
+            x.iter()
+                .any(|(k, _, v)| *k == "b" && matches!(v.value, Value::Int(3)))
+        );
+        assert!(reader.errors.is_empty());
+        assert_eq!(reader.map(map[2].2, "z").len(), 1);
+        let told: Vec<_> = reader.errors.iter().map(ToString::to_string).collect();
+        let expected = ["f.yaml:3:11: z.c: the key is in line 3 already"; 1];
+        assert_eq!(told[..1], expected);
+        assert_eq!(told.len(), 2);
     }
 
     #[test]

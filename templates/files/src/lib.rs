@@ -37,7 +37,7 @@ pub enum LoadError {
     #[error(transparent)]
     Content(#[from] ConfigErrors),
     /// A repository's path cannot be expanded.
-    #[error("repository '{repo}': path: {source}")]
+    #[error("repository '{repo}': path")]
     Expand {
         /// The repository.
         repo: String,
@@ -96,13 +96,15 @@ fn file(path: &Path, tree: Tree) -> Result<Option<Source>, LoadError> {
         path: path.to_owned(),
         source,
     };
-    let file = match std::fs::File::open(path) {
+    // Looked at before it is opened: opening a FIFO would wait for its writer.
+    let metadata = match std::fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other.map_err(read)?,
     };
-    if !file.metadata().map_err(read)?.is_file() {
+    if !metadata.is_file() {
         return Err(read(io::Error::other("not a regular file")));
     }
+    let file = std::fs::File::open(path).map_err(read)?;
     let mut bytes = Vec::new();
     // One byte more than is allowed tells that there is more.
     let most = u64::try_from(MAX_FILE_BYTES).unwrap_or(u64::MAX);
@@ -196,6 +198,21 @@ mod tests {
         let repos = repos(&trees, &names).unwrap();
         assert_eq!(repos[0].path, "/home/a/images");
         assert_eq!(repos[1].name, "lab");
+    }
+
+    #[test]
+    fn what_is_too_large_or_never_ends_is_refused_at_once() {
+        let (_root, trees) = tree();
+        let path = trees.system.join("templates.yaml");
+        std::fs::write(&path, vec![b'#'; 10 << 20]).unwrap();
+        let e = library(&trees).unwrap_err().to_string();
+        assert!(e.ends_with("larger than 1048576 bytes"), "{e}");
+        std::fs::remove_file(&path).unwrap();
+        symlink("/dev/zero", &path).unwrap();
+        let LoadError::Read { source, .. } = library(&trees).unwrap_err() else {
+            panic!("a device is read")
+        };
+        assert!(source.to_string().contains("not a regular file"));
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub enum LoadError {
     #[error(transparent)]
     Content(#[from] ConfigErrors),
     /// A repository's path cannot be expanded.
-    #[error("repository '{repo}': path")]
+    #[error("path of repository '{repo}'")]
     Expand {
         /// The repository.
         repo: String,

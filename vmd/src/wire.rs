@@ -5,17 +5,23 @@
 //! for minutes and peers are not trusted, so the framing is our own ([`muster_types::varlink`]).
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
+use std::time::Duration;
 
 use muster_types::api::{ApiError, Method};
 use muster_types::varlink::{
     self, Call, FrameError, Frames, MAX_CALL_BYTES, MAX_REPLY_BYTES, Reply,
 };
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+
+/// How often a peer that has sent its last byte is looked after.
+const CLOSED_EVERY: Duration = Duration::from_secs(1);
 
 /// Who is at the other end of a socket (`SO_PEERCRED`, unix(7)): fixed when it connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,20 +159,34 @@ impl Connection {
     }
 
     /// Returns when the other side has closed the connection while it waits for a reply. Bytes that
-    /// it sends meanwhile stay unread.
+    /// it sends meanwhile stay unread; one that only says that it will send no more is still there.
     pub async fn hung_up(&self) {
-        // A peer that waits sends nothing, so that readiness to read means the end; a pipelined call
-        // makes this wait for nothing, and the reply is then sent to a live peer.
         let mut byte = [0_u8; 1];
         loop {
             if self.stream.readable().await.is_err() {
                 return;
             }
             match peek(&self.stream, &mut byte) {
-                Ok(0) => return,
+                Ok(0) => return self.fully_closed().await,
+                // A pipelined call: its reply goes to a live peer.
                 Ok(_) => std::future::pending::<()>().await,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return,
+            }
+        }
+    }
+
+    /// After the peer's last byte: returns when its socket is closed. The end of its sending keeps
+    /// the socket readable for ever, so that the kernel is asked instead of waited for.
+    async fn fully_closed(&self) {
+        let mut ticks = tokio::time::interval(CLOSED_EVERY);
+        loop {
+            ticks.tick().await;
+            let mut fds = [PollFd::new(self.stream.as_fd(), PollFlags::empty())];
+            let asked = nix::poll::poll(&mut fds, PollTimeout::ZERO);
+            let gone = PollFlags::POLLHUP | PollFlags::POLLERR;
+            if asked.is_err() || fds[0].revents().is_some_and(|r| r.intersects(gone)) {
+                return;
             }
         }
     }
@@ -336,6 +356,18 @@ mod tests {
         client.send(&"pipelined").await.unwrap();
         let soon = std::time::Duration::from_millis(20);
         assert!(tokio::time::timeout(soon, server.hung_up()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_sends_no_more_still_gets_its_reply() {
+        use tokio::io::AsyncWriteExt;
+        let (client, server) = pair();
+        let (mut stream, _) = client.into_raw();
+        stream.shutdown().await.unwrap();
+        let soon = Duration::from_millis(50);
+        assert!(tokio::time::timeout(soon, server.hung_up()).await.is_err());
+        drop(stream);
+        server.hung_up().await;
     }
 
     #[tokio::test]

@@ -1,16 +1,19 @@
 //! The embedded store: one redb file of one vmd, for a Slurm of one node.
+//!
+//! Every write is one redb transaction with a revision of its own. The latest changes are kept in
+//! memory, so that a watch can begin at a revision that has just passed.
 
+use std::collections::VecDeque;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use tokio::sync::mpsc;
 
 use super::{
-    Announcement, Change, Entry, Guard, Listing, StateStore, StoreError, Watch, Write, check_size,
-    conflict,
+    Announcement, Change, Entry, Guard, Listing, StateStore, StoreError, Watch, Write, check,
 };
 
 /// Key to (revision, value).
@@ -23,6 +26,12 @@ const ANNOUNCED: TableDefinition<'_, &str, ()> = TableDefinition::new("announced
 /// How many changes a slow watcher may be behind.
 const WATCH_QUEUE: usize = 1024;
 
+/// How many past changes are kept for new watches.
+const LOG_CHANGES: usize = 1024;
+
+/// And how many bytes of values in them.
+const LOG_BYTES: usize = 4 << 20;
+
 /// A store in a file.
 #[derive(Debug, Clone)]
 pub struct Embedded {
@@ -34,13 +43,76 @@ struct Inner {
     path: PathBuf,
     database: Database,
     /// Held over each write and each start of a watch, so that a watcher misses nothing.
-    watchers: Mutex<Vec<Watcher>>,
+    feed: Mutex<Feed>,
+}
+
+/// The latest changes, and who waits for more.
+#[derive(Debug, Default)]
+struct Feed {
+    watchers: Vec<Watcher>,
+    log: VecDeque<Change>,
+    log_bytes: usize,
+    /// The last revision whose changes are not in the log.
+    forgotten: i64,
 }
 
 #[derive(Debug)]
 struct Watcher {
     prefix: String,
+    from: i64,
     changes: mpsc::Sender<Result<Vec<Change>, StoreError>>,
+}
+
+impl Watcher {
+    fn own<'a>(&self, changes: impl Iterator<Item = &'a Change>) -> Vec<Change> {
+        let own = changes.filter(|c| c.revision >= self.from && c.key.starts_with(&self.prefix));
+        own.cloned().collect()
+    }
+
+    /// Whether it goes on: one that is gone or too slow is cut off, and lists again.
+    fn send(&self, own: Vec<Change>) -> bool {
+        if own.is_empty() {
+            return !self.changes.is_closed();
+        }
+        self.changes.try_send(Ok(own)).is_ok()
+    }
+}
+
+impl Feed {
+    fn publish(&mut self, changes: Vec<Change>) {
+        self.watchers.retain(|w| w.send(w.own(changes.iter())));
+        for change in changes {
+            self.log_bytes += bytes(&change);
+            self.log.push_back(change);
+        }
+        while self.log.len() > LOG_CHANGES || self.log_bytes > LOG_BYTES {
+            let Some(oldest) = self.log.pop_front() else {
+                return;
+            };
+            self.log_bytes -= bytes(&oldest);
+            self.forgotten = oldest.revision;
+        }
+    }
+
+    fn watch(&mut self, prefix: String, from: i64) -> Result<Watch, StoreError> {
+        if from <= self.forgotten {
+            return Err(StoreError::Compacted(from));
+        }
+        let (changes, receiver) = mpsc::channel(WATCH_QUEUE);
+        let watcher = Watcher {
+            prefix,
+            from,
+            changes,
+        };
+        if watcher.send(watcher.own(self.log.iter())) {
+            self.watchers.push(watcher);
+        }
+        Ok(Watch::new(receiver))
+    }
+}
+
+fn bytes(change: &Change) -> usize {
+    change.key.len() + change.value.as_ref().map_or(0, Vec::len)
 }
 
 impl Embedded {
@@ -69,7 +141,7 @@ impl Embedded {
         let inner = Inner {
             path: path.to_owned(),
             database,
-            watchers: Mutex::default(),
+            feed: Mutex::default(),
         };
         inner.forget_announced()?;
         Ok(Self {
@@ -85,7 +157,9 @@ impl Embedded {
         let inner = Arc::clone(&self.inner);
         match tokio::task::spawn_blocking(move || f(&inner)).await {
             Ok(result) => result,
-            Err(_) => Err(StoreError::Ended),
+            Err(_) => Err(StoreError::Closed {
+                path: self.inner.path.clone(),
+            }),
         }
     }
 }
@@ -115,7 +189,13 @@ impl Inner {
             other => other?,
         };
         let deletes: Vec<Write> = keys.into_iter().map(|key| Write::Delete { key }).collect();
-        self.write(&[], &deletes, None).map(drop)
+        let revision = self.write(&[], &deletes, None)?;
+        // The log begins here: what was before the start is not in it.
+        *self.feed() = Feed {
+            forgotten: revision,
+            ..Feed::default()
+        };
+        Ok(())
     }
 
     fn read<T>(
@@ -128,36 +208,35 @@ impl Inner {
         f(&transaction).map_err(|e| failure(operation, &self.path, e))
     }
 
+    fn feed(&self) -> MutexGuard<'_, Feed> {
+        self.feed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn write(
         &self,
         guards: &[Guard],
         writes: &[Write],
         announced: Option<&str>,
     ) -> Result<i64, StoreError> {
-        let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
-        let (revision, changes) = self
+        let mut feed = self.feed();
+        let committed = self
             .commit(guards, writes, announced)
-            .map_err(|e| failure("write", &self.path, e))?
-            .ok_or_else(|| conflict(guards))?;
-        watchers.retain(|watcher| {
-            let own: Vec<Change> = changes
-                .iter()
-                .filter(|c| c.key.starts_with(&watcher.prefix))
-                .cloned()
-                .collect();
-            // A watcher that is too slow is cut off and lists again.
-            own.is_empty() || watcher.changes.try_send(Ok(own)).is_ok()
-        });
-        Ok(revision)
+            .map_err(|e| failure("write", &self.path, e))?;
+        match committed {
+            Commit::Done(revision, changes) => {
+                feed.publish(changes);
+                Ok(revision)
+            }
+            Commit::Conflict(key) => Err(StoreError::Conflict { key }),
+        }
     }
 
-    /// `None`: a guard did not hold and nothing was changed.
     fn commit(
         &self,
         guards: &[Guard],
         writes: &[Write],
         announced: Option<&str>,
-    ) -> Result<Option<(i64, Vec<Change>)>, redb::Error> {
+    ) -> Result<Commit, redb::Error> {
         let transaction = self.database.begin_write()?;
         let mut changes = Vec::new();
         let revision;
@@ -166,14 +245,9 @@ impl Inner {
             let mut counter = transaction.open_table(REVISION)?;
             let mut announcements = transaction.open_table(ANNOUNCED)?;
             for guard in guards {
-                let holds = match guard {
-                    Guard::Absent(key) => entries.get(key.as_str())?.is_none(),
-                    Guard::Revision(key, at) => {
-                        entries.get(key.as_str())?.map(|e| e.value().0) == Some(*at)
-                    }
-                };
-                if !holds {
-                    return Ok(None);
+                let at = entries.get(guard.key())?.map(|row| row.value().0);
+                if !guard.holds(at) {
+                    return Ok(Commit::Conflict(guard.key().to_owned()));
                 }
             }
             revision = counter.get("")?.map_or(0, |r| r.value()) + 1;
@@ -181,6 +255,7 @@ impl Inner {
             for write in writes {
                 match write {
                     Write::Put { key, value } => {
+                        announcements.remove(key.as_str())?;
                         entries.insert(key.as_str(), (revision, value.as_slice()))?;
                         changes.push((key.clone(), Some(value.clone())));
                     }
@@ -193,6 +268,7 @@ impl Inner {
                     Write::DeletePrefix { prefix } => {
                         let keys = keys_of(&entries, prefix)?;
                         for key in keys {
+                            announcements.remove(key.as_str())?;
                             entries.remove(key.as_str())?;
                             changes.push((key, None));
                         }
@@ -209,8 +285,17 @@ impl Inner {
             value,
             revision,
         };
-        Ok(Some((revision, changes.into_iter().map(change).collect())))
+        let changes = changes.into_iter().map(change).collect();
+        Ok(Commit::Done(revision, changes))
     }
+}
+
+/// What came of a transaction.
+enum Commit {
+    /// It has a revision, and changed this.
+    Done(i64, Vec<Change>),
+    /// The guard of this key did not hold; nothing was changed.
+    Conflict(String),
 }
 
 fn keys_of(
@@ -275,7 +360,7 @@ impl StateStore for Embedded {
     }
 
     async fn apply(&self, guards: &[Guard], writes: &[Write]) -> Result<i64, StoreError> {
-        check_size(guards, writes)?;
+        check(guards, writes)?;
         let (guards, writes) = (guards.to_vec(), writes.to_vec());
         self.blocking(move |inner| inner.write(&guards, &writes, None))
             .await
@@ -283,24 +368,8 @@ impl StateStore for Embedded {
 
     async fn watch(&self, prefix: &str, from: i64) -> Result<Watch, StoreError> {
         let prefix = prefix.to_owned();
-        self.blocking(move |inner| {
-            let mut watchers = inner
-                .watchers
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            let revision = inner.read("watch", |transaction| {
-                let counter = transaction.open_table(REVISION)?;
-                Ok(counter.get("")?.map_or(0, |r| r.value()))
-            })?;
-            // Old changes are not kept: the caller lists again.
-            if from <= revision {
-                return Err(StoreError::Compacted(from));
-            }
-            let (changes, receiver) = mpsc::channel(WATCH_QUEUE);
-            watchers.push(Watcher { prefix, changes });
-            Ok(Watch::new(receiver))
-        })
-        .await
+        self.blocking(move |inner| inner.feed().watch(prefix, from))
+            .await
     }
 
     async fn announce(&self, key: &str, value: &[u8]) -> Result<Announcement, StoreError> {
@@ -308,6 +377,7 @@ impl StateStore for Embedded {
             key: key.to_owned(),
             value: value.to_vec(),
         };
+        check(&[], std::slice::from_ref(&put))?;
         let name = key.to_owned();
         self.blocking(move |inner| inner.write(&[], &[put], Some(&name)))
             .await?;

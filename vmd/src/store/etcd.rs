@@ -1,23 +1,26 @@
 //! The etcd back end (v3 API).
 //!
-//! The connection is made lazily and again after a loss; every request has a deadline. A vmd has one
-//! lease, kept by the task behind its [`Announcement`].
+//! The connection is made lazily and again after a loss; every request has a deadline. A login is
+//! made before the first request that can be made, and again when etcd no longer knows the token.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{
     Certificate, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, EventType, GetOptions,
-    Identity, PutOptions, TlsOptions, Txn, TxnOp, WatchOptions,
+    Identity, KvClient, LeaseClient, TlsOptions, Txn, TxnOp, TxnOpResponse, WatchOptions,
+    WatchResponse, WatchStream,
 };
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::{MissedTickBehavior, timeout};
-use tracing::{info, warn};
+use tokio::sync::{OnceCell, mpsc};
+use tokio::time::timeout;
+use tracing::warn;
 
+use super::lease::Keeper;
 use super::{
-    Announcement, Change, Entry, Guard, LEASE_SECONDS, Listing, StateStore, StoreError, Watch,
-    Write, check_size, conflict, prefix_end,
+    Announcement, Change, Entry, Guard, Listing, StateStore, StoreError, Watch, Write, check,
+    prefix_end,
 };
 use crate::chain::chain;
 
@@ -26,6 +29,12 @@ const REQUEST: Duration = Duration::from_secs(5);
 
 /// The deadline of connecting to one endpoint.
 const CONNECT: Duration = Duration::from_secs(2);
+
+/// Keys of one page of a list.
+const PAGE: i64 = 256;
+
+/// The largest answer that is taken, as etcd's own client has it; gRPC's default is 4 MiB.
+const ANSWER_BYTES: usize = i32::MAX.unsigned_abs() as usize;
 
 /// How etcd is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +56,9 @@ pub struct EtcdConfig {
 pub struct Etcd {
     client: Client,
     name: String,
+    login: Option<(String, String)>,
+    /// Set once a login was taken; shared by all clones.
+    logged_in: Arc<OnceCell<()>>,
 }
 
 impl std::fmt::Debug for Etcd {
@@ -58,50 +70,87 @@ impl std::fmt::Debug for Etcd {
 }
 
 impl Etcd {
-    /// Makes a client. Without a login no request is made yet, so that an etcd that is down is no
-    /// error; with one, the first token is waited for as long as it takes.
+    /// Makes a client. An etcd that does not answer is no error; a login waits for it 2 s and is
+    /// then made with the first request that can be made.
     ///
     /// # Errors
-    /// A certificate or key cannot be read, or an endpoint is no URL.
+    /// A certificate or key cannot be read, an endpoint is no URL, or etcd refuses the login.
     pub async fn open(config: &EtcdConfig) -> Result<Self, StoreError> {
         let name = config.endpoints.join(",");
         let mut options = ConnectOptions::new()
             .with_connect_timeout(CONNECT)
             .with_keep_alive(Duration::from_secs(10), Duration::from_secs(5))
             .with_keep_alive_while_idle(true)
-            .with_tcp_keepalive(Duration::from_secs(30));
+            .with_tcp_keepalive(Duration::from_secs(30))
+            // A member that is cut off from the others must not leave a watch silent.
+            .with_require_leader(true)
+            .with_auto_token_refresh(true);
         if config.ca_cert.is_some() || config.client_cert.is_some() {
             options = options.with_tls(tls(config)?);
         }
-        if let Some((user, password)) = &config.login {
-            options = options
-                .with_user(user, password)
-                .with_auto_token_refresh(true);
-        }
-        let mut tries = tokio::time::interval(CONNECT);
-        loop {
-            tries.tick().await;
-            match Client::connect(&config.endpoints, Some(options.clone())).await {
-                Ok(client) => return Ok(Self { client, name }),
-                Err(e) if config.login.is_some() && is_passing(&e) => {
-                    warn!(error = chain(&e), "etcd does not answer, trying again");
-                }
-                Err(source) => {
-                    return Err(StoreError::Etcd {
-                        operation: "connect",
-                        store: name,
-                        words: words(&source),
-                    });
-                }
+        let client = match Client::connect(&config.endpoints, Some(options)).await {
+            Ok(client) => client,
+            Err(source) => {
+                return Err(StoreError::Etcd {
+                    operation: "connect",
+                    store: name,
+                    words: words(&source),
+                });
             }
+        };
+        let store = Self {
+            client,
+            name,
+            login: config.login.clone(),
+            logged_in: Arc::default(),
+        };
+        match timeout(CONNECT, store.log_in()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) if is_passing(&e) => {
+                warn!(
+                    etcd = store.name,
+                    error = words(&e),
+                    "etcd does not answer yet"
+                );
+            }
+            Ok(Err(source)) => {
+                return Err(StoreError::Etcd {
+                    operation: "log in",
+                    store: store.name,
+                    words: words(&source),
+                });
+            }
+            Err(_) => warn!(etcd = store.name, "etcd does not answer yet"),
         }
+        Ok(store)
     }
 
-    async fn within<T>(
+    async fn log_in(&self) -> Result<(), etcd_client::Error> {
+        let Some(login) = &self.login else {
+            return Ok(());
+        };
+        let log_in = async || {
+            // All clones of a client share its token.
+            self.client.clone().update_user(Some(login.clone())).await
+        };
+        self.logged_in.get_or_try_init(log_in).await?;
+        Ok(())
+    }
+
+    /// Makes a request, logged in, within the deadline.
+    pub(super) async fn within<T>(
         &self,
         operation: &'static str,
         request: impl Future<Output = Result<T, etcd_client::Error>>,
     ) -> Result<T, StoreError> {
+        let request = async {
+            self.log_in().await?;
+            let answer = request.await;
+            if matches!(&answer, Err(e) if is_outdated(e)) {
+                self.client.refresh_token().await?;
+            }
+            answer
+        };
         match timeout(REQUEST, request).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(source)) => Err(StoreError::Etcd {
@@ -116,6 +165,22 @@ impl Etcd {
             }),
         }
     }
+
+    pub(super) fn keys(&self) -> KvClient {
+        let keys = self.client.kv_client();
+        keys.max_decoding_message_size(ANSWER_BYTES)
+    }
+
+    pub(super) fn leases(&self) -> LeaseClient {
+        self.client.lease_client()
+    }
+}
+
+/// Whether the token is of a time before the users or roles were changed: the client does not get a
+/// new one by itself then. The next request has it.
+fn is_outdated(e: &etcd_client::Error) -> bool {
+    matches!(e, etcd_client::Error::GRpcStatus(status)
+        if status.message() == "etcdserver: revision of auth store is old")
 }
 
 /// What etcd or the connection to it says, in one line: the message of the status and what caused it.
@@ -175,27 +240,41 @@ fn entry(kv: &etcd_client::KeyValue) -> Entry {
 #[async_trait]
 impl StateStore for Etcd {
     async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
-        let mut client = self.client.kv_client();
-        let answer = self.within("read", client.get(key, None)).await?;
+        let mut keys = self.keys();
+        let answer = self.within("read", keys.get(key, None)).await?;
         Ok(answer.kvs().first().map(entry))
     }
 
     async fn list(&self, prefix: &str) -> Result<Listing, StoreError> {
-        let mut client = self.client.kv_client();
-        let options = GetOptions::new().with_prefix();
-        let answer = self
-            .within("list", client.get(prefix, Some(options)))
-            .await?;
-        Ok(Listing {
-            entries: answer.kvs().iter().map(entry).collect(),
-            revision: answer
-                .header()
-                .map_or(0, etcd_client::ResponseHeader::revision),
-        })
+        let mut keys = self.keys();
+        let mut from = prefix_start(prefix);
+        let mut listing = Listing {
+            entries: Vec::new(),
+            revision: 0,
+        };
+        loop {
+            // All pages are of the first one's revision.
+            let options = GetOptions::new()
+                .with_range(prefix_end(prefix))
+                .with_limit(PAGE)
+                .with_revision(listing.revision);
+            let page = self.within("list", keys.get(from, Some(options))).await?;
+            if listing.revision == 0 {
+                listing.revision = revision(page.header());
+            }
+            listing.entries.extend(page.kvs().iter().map(entry));
+            match page.kvs().last() {
+                Some(last) if page.more() => {
+                    from = last.key().to_vec();
+                    from.push(0);
+                }
+                _ => return Ok(listing),
+            }
+        }
     }
 
     async fn apply(&self, guards: &[Guard], writes: &[Write]) -> Result<i64, StoreError> {
-        check_size(guards, writes)?;
+        check(guards, writes)?;
         let compares = guards.iter().map(|guard| match guard {
             Guard::Absent(key) => Compare::create_revision(key.as_str(), CompareOp::Equal, 0),
             Guard::Revision(key, at) => Compare::mod_revision(key.as_str(), CompareOp::Equal, *at),
@@ -205,69 +284,128 @@ impl StateStore for Etcd {
             Write::Delete { key } => TxnOp::delete(key.as_str(), None),
             Write::DeletePrefix { prefix } => {
                 let options = DeleteOptions::new().with_range(prefix_end(prefix));
-                TxnOp::delete(prefix.as_str(), Some(options))
+                TxnOp::delete(prefix_start(prefix), Some(options))
             }
+        });
+        // Otherwise the guarded keys are read, to tell which one it was.
+        let reads = guards.iter().map(|guard| {
+            let options = GetOptions::new().with_keys_only();
+            TxnOp::get(guard.key(), Some(options))
         });
         let txn = Txn::new()
             .when(compares.collect::<Vec<_>>())
-            .and_then(operations.collect::<Vec<_>>());
-        let mut client = self.client.kv_client();
-        let answer = self.within("write", client.txn(txn)).await?;
-        if !answer.succeeded() {
-            return Err(conflict(guards));
+            .and_then(operations.collect::<Vec<_>>())
+            .or_else(reads.collect::<Vec<_>>());
+        let mut keys = self.keys();
+        let answer = self.within("write", keys.txn(txn)).await?;
+        if answer.succeeded() {
+            return Ok(revision(answer.header()));
         }
-        Ok(answer
-            .header()
-            .map_or(0, etcd_client::ResponseHeader::revision))
+        Err(conflict(guards, &answer.op_responses()))
     }
 
     async fn watch(&self, prefix: &str, from: i64) -> Result<Watch, StoreError> {
-        let mut client = self.client.watch_client();
+        let watches = self.client.watch_client();
+        let mut watches = watches.max_decoding_message_size(ANSWER_BYTES);
         let options = WatchOptions::new()
             .with_range(prefix_end(prefix))
             .with_start_revision(from);
-        let mut stream = self
-            .within("watch", client.watch(prefix, Some(options)))
+        let stream = self
+            .within("watch", watches.watch(prefix_start(prefix), Some(options)))
             .await?;
         let (changes, receiver) = mpsc::channel(64);
-        let name = self.name.clone();
-        tokio::spawn(async move {
-            loop {
-                let message = tokio::select! {
-                    message = stream.message() => message,
-                    () = changes.closed() => return,
-                };
-                let batch = match message {
-                    Ok(Some(answer)) if answer.canceled() => {
-                        Err(if answer.compact_revision() > 0 {
-                            StoreError::Compacted(from)
-                        } else {
-                            StoreError::Ended
-                        })
-                    }
-                    Ok(Some(answer)) => Ok(answer.events().iter().filter_map(change).collect()),
-                    Ok(None) => Err(StoreError::Ended),
-                    Err(source) => Err(StoreError::Etcd {
-                        operation: "watch",
-                        store: name.clone(),
-                        words: words(&source),
-                    }),
-                };
-                let over = batch.is_err();
-                if changes.send(batch).await.is_err() || over {
-                    return;
-                }
-            }
-        });
+        let feed = Feed {
+            stream,
+            from,
+            store: self.name.clone(),
+        };
+        tokio::spawn(feed.run(changes));
         Ok(Watch::new(receiver))
     }
 
     async fn announce(&self, key: &str, value: &[u8]) -> Result<Announcement, StoreError> {
         let (withdraw, asked) = mpsc::channel(1);
-        let (store, key, value) = (self.clone(), key.to_owned(), value.to_vec());
-        tokio::spawn(async move { store.keep_announced(&key, &value, asked).await });
+        let keeper = Keeper {
+            store: self.clone(),
+            key: key.to_owned(),
+            value: value.to_vec(),
+        };
+        tokio::spawn(keeper.run(asked));
         Ok(Announcement::new(withdraw))
     }
+}
+
+/// Takes a watch's answers to whoever reads them.
+struct Feed {
+    stream: WatchStream,
+    from: i64,
+    store: String,
+}
+
+impl Feed {
+    /// Runs until the watch ends or nobody reads it any more.
+    async fn run(mut self, changes: mpsc::Sender<Result<Vec<Change>, StoreError>>) {
+        loop {
+            let batch = tokio::select! {
+                message = self.stream.message() => match message {
+                    Ok(Some(answer)) => self.batch(&answer),
+                    Ok(None) => Err(StoreError::Ended),
+                    Err(source) => Err(StoreError::Etcd {
+                        operation: "watch",
+                        store: self.store.clone(),
+                        words: words(&source),
+                    }),
+                },
+                () = changes.closed() => return,
+            };
+            let over = batch.is_err();
+            // That the watch was made is an answer without changes.
+            if matches!(&batch, Ok(batch) if batch.is_empty()) {
+                continue;
+            }
+            if changes.send(batch).await.is_err() || over {
+                return;
+            }
+        }
+    }
+
+    fn batch(&self, answer: &WatchResponse) -> Result<Vec<Change>, StoreError> {
+        if !answer.canceled() {
+            return Ok(answer.events().iter().filter_map(change).collect());
+        }
+        if answer.compact_revision() > 0 {
+            return Err(StoreError::Compacted(self.from));
+        }
+        Err(StoreError::Canceled {
+            store: self.store.clone(),
+            reason: answer.cancel_reason().to_owned(),
+        })
+    }
+}
+
+/// The first guard that does not hold, by what was read after the transaction was refused.
+fn conflict(guards: &[Guard], reads: &[TxnOpResponse]) -> StoreError {
+    let revisions = reads.iter().map(|read| match read {
+        TxnOpResponse::Get(get) => get.kvs().first().map(etcd_client::KeyValue::mod_revision),
+        _ => None,
+    });
+    let failed = guards.iter().zip(revisions).find(|(g, at)| !g.holds(*at));
+    let guard = failed.map(|(guard, _)| guard).or(guards.first());
+    StoreError::Conflict {
+        key: guard.map(Guard::key).unwrap_or_default().to_owned(),
+    }
+}
+
+fn revision(header: Option<&etcd_client::ResponseHeader>) -> i64 {
+    header.map_or(0, etcd_client::ResponseHeader::revision)
+}
+
+/// The first key of a prefix; etcd takes no empty key.
+fn prefix_start(prefix: &str) -> Vec<u8> {
+    if prefix.is_empty() {
+        return vec![0];
+    }
+    prefix.as_bytes().to_vec()
 }
 
 fn change(event: &etcd_client::Event) -> Option<Change> {
@@ -277,80 +415,4 @@ fn change(event: &etcd_client::Event) -> Option<Change> {
         value: (event.event_type() == EventType::Put).then(|| kv.value().to_vec()),
         revision: kv.mod_revision(),
     })
-}
-
-impl Etcd {
-    /// Keeps a key on a lease until it is withdrawn; makes a new lease when the old one ran out.
-    async fn keep_announced(
-        &self,
-        key: &str,
-        value: &[u8],
-        mut asked: mpsc::Receiver<oneshot::Sender<()>>,
-    ) {
-        let third = Duration::from_secs(u64::try_from(LEASE_SECONDS).unwrap_or(30) / 3);
-        let mut ticks = tokio::time::interval(third);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let retry = Duration::from_secs(2);
-        let mut lease = None;
-        loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                done = asked.recv() => {
-                    // No sender: the announcement was dropped, and the lease runs out.
-                    let Some(done) = done else { return };
-                    if let Some(id) = lease {
-                        let mut client = self.client.lease_client();
-                        if let Err(e) = self.within("revoke the lease", client.revoke(id)).await {
-                            warn!(error = chain(&e), "lease not revoked");
-                        }
-                    }
-                    done.send(()).ok();
-                    return;
-                }
-            }
-            let kept = match lease {
-                Some(id) => self.keep_lease(id).await,
-                None => Ok(false),
-            };
-            let made = match kept {
-                Ok(true) => continue,
-                Ok(false) => self.make_lease(key, value).await,
-                Err(e) => Err(e),
-            };
-            match made {
-                Ok(id) => {
-                    info!(key, "announced");
-                    lease = Some(id);
-                }
-                Err(e) => {
-                    warn!(error = chain(&e), "not announced, trying again");
-                    ticks.reset_after(retry);
-                }
-            }
-        }
-    }
-
-    async fn make_lease(&self, key: &str, value: &[u8]) -> Result<i64, StoreError> {
-        let mut leases = self.client.lease_client();
-        let granted = self
-            .within("grant a lease", leases.grant(LEASE_SECONDS, None))
-            .await?;
-        let options = PutOptions::new().with_lease(granted.id());
-        let mut client = self.client.kv_client();
-        self.within("announce", client.put(key, value, Some(options)))
-            .await?;
-        Ok(granted.id())
-    }
-
-    /// Whether the lease is still there after being kept.
-    async fn keep_lease(&self, id: i64) -> Result<bool, StoreError> {
-        let mut client = self.client.lease_client();
-        self.within("keep the lease", async {
-            let (mut keeper, mut answers) = client.keep_alive(id).await?;
-            keeper.keep_alive().await?;
-            let answer = answers.message().await?;
-            Ok(answer.is_some_and(|a| a.ttl() > 0))
-        })
-        .await
-    }
 }

@@ -12,6 +12,9 @@ use tracing::debug;
 use super::{Change, StateStore, StoreError};
 use crate::chain::chain;
 
+/// The pause before the first new try.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -68,7 +71,7 @@ impl Mirror {
 }
 
 async fn copy(store: &dyn StateStore, prefix: &str, publish: &watch::Sender<Arc<Snapshot>>) {
-    let mut pause = Duration::from_millis(50);
+    let mut pause = FIRST_PAUSE;
     loop {
         let error = match follow(store, prefix, publish, &mut pause).await {
             // What was missed is read again at once.
@@ -77,8 +80,12 @@ async fn copy(store: &dyn StateStore, prefix: &str, publish: &watch::Sender<Arc<
             Ok(never) => match never {},
         };
         debug!(prefix, error, "mirror interrupted");
-        publish.send_modify(|snapshot| {
-            Arc::make_mut(snapshot).store_error = Some(error);
+        publish.send_if_modified(|snapshot| {
+            let is_new = snapshot.store_error.as_deref() != Some(error.as_str());
+            if is_new {
+                Arc::make_mut(snapshot).store_error = Some(error);
+            }
+            is_new
         });
         tokio::time::sleep_until(tokio::time::Instant::now() + pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -105,7 +112,7 @@ async fn follow(
             store_error: None,
         });
     });
-    *pause = Duration::from_millis(50);
+    *pause = FIRST_PAUSE;
     loop {
         let changes = watch.next().await?;
         publish.send_modify(|snapshot| take(Arc::make_mut(snapshot), changes));

@@ -7,6 +7,7 @@
 pub mod embedded;
 pub mod etcd;
 pub mod keys;
+mod lease;
 mod mirror;
 #[cfg(test)]
 mod tests;
@@ -14,9 +15,11 @@ mod tests;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 pub use etcd::EtcdConfig;
 pub use mirror::{Mirror, Snapshot};
@@ -24,11 +27,15 @@ pub use mirror::{Mirror, Snapshot};
 /// The most guards and writes of one transaction (etcd's `--max-txn-ops` default, 128).
 pub const MAX_OPERATIONS: usize = 128;
 
-/// The largest value in bytes (etcd's `--max-request-bytes` default is 1.5 MiB).
-pub const MAX_VALUE_BYTES: usize = 1 << 20;
+/// The most bytes that the keys and values of one transaction may have together (etcd refuses
+/// requests over `--max-request-bytes`, 1.5 MiB by default).
+pub const MAX_BYTES: usize = 1 << 20;
 
 /// Seconds that a node counts as alive after its vmd was heard of last.
 pub const LEASE_SECONDS: i64 = 30;
+
+/// How long a withdrawal may take before the key is left to its lease.
+const WITHDRAWAL: Duration = Duration::from_secs(6);
 
 /// Which back end to open.
 #[derive(Debug, Clone)]
@@ -69,6 +76,24 @@ pub enum Guard {
     Absent(String),
     /// The key was written last at this revision.
     Revision(String, i64),
+}
+
+impl Guard {
+    /// The key it is about.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Absent(key) | Self::Revision(key, _) => key,
+        }
+    }
+
+    /// Whether it holds for a key written last at `revision`; none: the key is not there.
+    fn holds(&self, revision: Option<i64>) -> bool {
+        match self {
+            Self::Absent(_) => revision.is_none(),
+            Self::Revision(_, at) => revision == Some(*at),
+        }
+    }
 }
 
 /// One write of a transaction.
@@ -114,13 +139,16 @@ pub trait StateStore: Send + Sync + fmt::Debug {
     async fn list(&self, prefix: &str) -> Result<Listing, StoreError>;
 
     /// Applies all writes or, when a guard does not hold, none ([`StoreError::Conflict`]). Returns
-    /// the revision of the writes.
+    /// the revision of the writes. After a time-out or a lost connection they may have been applied
+    /// or not: the guarded key tells.
     async fn apply(&self, guards: &[Guard], writes: &[Write]) -> Result<i64, StoreError>;
 
-    /// Watches a prefix for changes from revision `from` on.
+    /// Watches a prefix for changes from revision `from` on. What keeps it from starting may come as
+    /// the watch's first answer.
     async fn watch(&self, prefix: &str, from: i64) -> Result<Watch, StoreError>;
 
-    /// Sets a key for as long as this process lives and says so: on its one lease.
+    /// Sets a key for as long as this process lives and says so: on a lease that a task keeps, and
+    /// makes again when it is lost. An etcd that does not answer is tried until the announcement ends.
     async fn announce(&self, key: &str, value: &[u8]) -> Result<Announcement, StoreError>;
 }
 
@@ -149,25 +177,33 @@ impl Watch {
     }
 }
 
-/// A key on this process's lease.
+/// A key on this process's lease. Dropped, it is left to the lease, which runs out.
 #[derive(Debug)]
 pub struct Announcement {
-    withdraw: mpsc::Sender<tokio::sync::oneshot::Sender<()>>,
+    withdraw: mpsc::Sender<oneshot::Sender<()>>,
 }
 
 impl Announcement {
     /// An announcement whose keeper listens for the withdrawal.
     #[must_use]
-    pub fn new(withdraw: mpsc::Sender<tokio::sync::oneshot::Sender<()>>) -> Self {
+    pub fn new(withdraw: mpsc::Sender<oneshot::Sender<()>>) -> Self {
         Self { withdraw }
     }
 
-    /// Deletes the key at once; waits until that is done or has failed (a few seconds at most).
+    /// Deletes the key at once. Waits until that is done or has failed, six seconds at most: the
+    /// lease runs out by itself then.
     pub async fn withdraw(self) {
-        let (done, wait) = tokio::sync::oneshot::channel();
-        if self.withdraw.send(done).await.is_ok() {
-            // The keeper may have failed; the lease runs out by itself then.
-            drop(wait.await);
+        let (done, wait) = oneshot::channel();
+        let withdrawal = async {
+            if self.withdraw.send(done).await.is_ok() {
+                // The keeper answers, or is gone with the runtime.
+                drop(wait.await);
+            }
+        };
+        if timeout(WITHDRAWAL, withdrawal).await.is_err() {
+            tracing::warn!(
+                "the store did not answer in time: the announcement is left to its lease"
+            );
         }
     }
 }
@@ -178,7 +214,7 @@ pub enum StoreError {
     /// A guard did not hold.
     #[error("'{key}' was changed by another")]
     Conflict {
-        /// The first guarded key.
+        /// The key whose guard did not hold.
         key: String,
     },
     /// The revision to watch from is no longer kept.
@@ -187,15 +223,29 @@ pub enum StoreError {
     /// A watch ended.
     #[error("the watch ended")]
     Ended,
+    /// etcd ended a watch, or did not begin it.
+    #[error("watch at {store}: canceled: {reason}")]
+    Canceled {
+        /// The endpoints.
+        store: String,
+        /// etcd's words.
+        reason: String,
+    },
     /// More or larger than one transaction may be.
     #[error(
-        "a transaction of {operations} operations, the largest value {bytes} bytes: at most {MAX_OPERATIONS} and {MAX_VALUE_BYTES} are possible"
+        "a transaction of {operations} operations and {bytes} bytes: at most {MAX_OPERATIONS} and {MAX_BYTES} are possible"
     )]
     TooLarge {
         /// Guards and writes.
         operations: usize,
-        /// Size of the largest value.
+        /// Size of all keys and values.
         bytes: usize,
+    },
+    /// One transaction would write a key twice.
+    #[error("a transaction that writes '{key}' twice")]
+    Twice {
+        /// The key.
+        key: String,
     },
     /// No answer in time.
     #[error("{operation} at {store}: no answer within {seconds} s")]
@@ -235,13 +285,19 @@ pub enum StoreError {
         /// Its words.
         source: Box<redb::Error>,
     },
+    /// The process ends: no more work is taken.
+    #[error("use {}: the process ends", path.display())]
+    Closed {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 /// Opens the store. An etcd that does not answer is no error here: every call tries again.
 ///
 /// # Errors
-/// The configuration cannot work: a certificate that cannot be read, a bad endpoint, a store file
-/// that another process has open.
+/// The configuration cannot work: a certificate that cannot be read, a bad endpoint, a password that
+/// etcd refuses, a store file that another process has open.
 pub async fn open(config: &StoreConfig) -> Result<Arc<dyn StateStore>, StoreError> {
     Ok(match config {
         StoreConfig::Etcd(config) => Arc::new(etcd::Etcd::open(config).await?),
@@ -249,26 +305,34 @@ pub async fn open(config: &StoreConfig) -> Result<Arc<dyn StateStore>, StoreErro
     })
 }
 
-/// Checks a transaction's size.
-fn check_size(guards: &[Guard], writes: &[Write]) -> Result<(), StoreError> {
+/// Refuses what etcd would refuse, so that both back ends take the same transactions: too much, or a
+/// key put twice or both put and deleted.
+fn check(guards: &[Guard], writes: &[Write]) -> Result<(), StoreError> {
     let operations = guards.len() + writes.len();
-    let bytes = writes.iter().map(|w| match w {
-        Write::Put { value, .. } => value.len(),
-        _ => 0,
+    let guarded = guards.iter().map(|guard| guard.key().len());
+    let written = writes.iter().map(|write| match write {
+        Write::Put { key, value } => key.len() + value.len(),
+        Write::Delete { key } => key.len(),
+        Write::DeletePrefix { prefix } => prefix.len(),
     });
-    let bytes = bytes.max().unwrap_or(0);
-    if operations > MAX_OPERATIONS || bytes > MAX_VALUE_BYTES {
+    let bytes = guarded.chain(written).sum();
+    if operations > MAX_OPERATIONS || bytes > MAX_BYTES {
         return Err(StoreError::TooLarge { operations, bytes });
     }
+    for (at, write) in writes.iter().enumerate() {
+        let Write::Put { key, .. } = write else {
+            continue;
+        };
+        let others = writes.iter().enumerate().filter(|(i, _)| *i != at);
+        let twice = others.into_iter().any(|(_, other)| match other {
+            Write::Put { key: other, .. } | Write::Delete { key: other } => other == key,
+            Write::DeletePrefix { prefix } => key.starts_with(prefix.as_str()),
+        });
+        if twice {
+            return Err(StoreError::Twice { key: key.clone() });
+        }
+    }
     Ok(())
-}
-
-fn conflict(guards: &[Guard]) -> StoreError {
-    let key = match guards.first() {
-        Some(Guard::Absent(key) | Guard::Revision(key, _)) => key.clone(),
-        None => String::new(),
-    };
-    StoreError::Conflict { key }
 }
 
 /// The first key behind all keys that start with `prefix`: its last byte that can be raised, raised.

@@ -1,89 +1,16 @@
 //! One suite for both back ends; etcd is the real program on a port of its own.
+//!
+//! `MUSTER_REQUIRE=etcd` makes a missing etcd a failure; otherwise the tests that need it say that
+//! they are skipped.
 
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+mod etcd;
+mod server;
 
 use super::*;
 
-/// A real etcd in a directory of its own; ended when dropped.
-struct Server {
-    child: Child,
-    port: u16,
-    dir: tempfile::TempDir,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
-fn spawn(dir: &Path, port: u16, peer: u16) -> Child {
-    let url = format!("http://127.0.0.1:{port}");
-    let peer = format!("http://127.0.0.1:{peer}");
-    Command::new("etcd")
-        .args(["--data-dir", &dir.display().to_string()])
-        .args([
-            "--listen-client-urls",
-            &url,
-            "--advertise-client-urls",
-            &url,
-        ])
-        .args([
-            "--listen-peer-urls",
-            &peer,
-            "--initial-advertise-peer-urls",
-            &peer,
-        ])
-        .args(["--initial-cluster", &format!("default={peer}")])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("etcd, of Debian's package etcd-server, is needed for this test")
-}
-
-impl Server {
-    fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let port = free_port();
-        let child = spawn(dir.path(), port, free_port());
-        Self { child, port, dir }
-    }
-
-    fn stop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn again(&mut self) {
-        self.child = spawn(self.dir.path(), self.port, free_port());
-    }
-
-    async fn store(&self) -> Arc<dyn StateStore> {
-        let config = EtcdConfig {
-            endpoints: vec![format!("http://127.0.0.1:{}", self.port)],
-            ca_cert: None,
-            client_cert: None,
-            client_key: None,
-            login: None,
-        };
-        let store = open(&StoreConfig::Etcd(config)).await.unwrap();
-        until("etcd to answer", async || store.get("x").await.is_ok()).await;
-        store
-    }
-}
-
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let mut ticks = tokio::time::interval(Duration::from_millis(50));
-    for _ in 0..400 {
+    for _ in 0..600 {
         ticks.tick().await;
         if is_so().await {
             return;
@@ -132,6 +59,12 @@ async fn transactions(store: &dyn StateStore) {
     let old = [Guard::Revision("/t/a".into(), first)];
     store.apply(&old, &[put("/t/a", "3")]).await.unwrap();
     assert!(store.apply(&old, &[put("/t/a", "4")]).await.is_err());
+    let guards = [Guard::Absent("/t/none".into()), old[0].clone()];
+    let e = store.apply(&guards, &[]).await.unwrap_err();
+    assert!(
+        matches!(e, StoreError::Conflict { key } if key == "/t/a"),
+        "the guard that failed is named"
+    );
     store.apply(&[], &[put("/tt", "x")]).await.unwrap();
     let listing = store.list("/t/").await.unwrap();
     let pairs: Vec<_> = listing
@@ -153,6 +86,17 @@ async fn transactions(store: &dyn StateStore) {
     let many: Vec<Write> = (0..129).map(|i| put(&format!("/m/{i}"), "")).collect();
     let e = store.apply(&[], &many).await.unwrap_err().to_string();
     assert!(e.contains("129 operations"), "{e}");
+    let large = [put("/m/a", &"x".repeat(MAX_BYTES))];
+    let e = store.apply(&[], &large).await.unwrap_err();
+    assert!(matches!(e, StoreError::TooLarge { operations: 1, .. }));
+    let delete = Write::Delete { key: "/m/a".into() };
+    let prefix = Write::DeletePrefix {
+        prefix: "/m".into(),
+    };
+    for other in [put("/m/a", "2"), delete, prefix] {
+        let e = store.apply(&[], &[put("/m/a", "1"), other]).await;
+        assert!(matches!(e, Err(StoreError::Twice { key }) if key == "/m/a"));
+    }
 }
 
 async fn watches(store: &dyn StateStore) {
@@ -172,6 +116,9 @@ async fn watches(store: &dyn StateStore) {
     }
     assert_eq!(seen[0].value.as_deref(), Some(&b"1"[..]));
     assert_eq!((seen[1].key.as_str(), &seen[1].value), ("/w/a", &None));
+    let mut again = store.watch("/w/", seen[1].revision).await.unwrap();
+    let missed = again.next().await.unwrap();
+    assert_eq!(missed, seen[1..], "from its revision on, none before it");
 }
 
 async fn mirrors(store: &Arc<dyn StateStore>) {
@@ -189,7 +136,7 @@ async fn mirrors(store: &Arc<dyn StateStore>) {
     assert_eq!(text(&mirror.borrow())[1], ("/r/b".into(), "2".into()));
 }
 
-/// Of many who claim one key, one wins.
+/// Of many who claim one key, one wins; of many who count, none is lost.
 async fn writers(store: &Arc<dyn StateStore>) {
     let claims = (0..20).map(|i| {
         let store = Arc::clone(store);
@@ -207,6 +154,38 @@ async fn writers(store: &Arc<dyn StateStore>) {
         }
     }
     assert_eq!(won, 1);
+    let counters = (0..8).map(|_| tokio::spawn(count(Arc::clone(store))));
+    for counter in counters.collect::<Vec<_>>() {
+        counter.await.unwrap();
+    }
+    let counted = store.get("/count").await.unwrap().unwrap();
+    assert_eq!(String::from_utf8_lossy(&counted.value), "40");
+}
+
+/// Counts five up, each time from what is there.
+async fn count(store: Arc<dyn StateStore>) {
+    let mut done = 0;
+    for _ in 0..1000 {
+        let (guard, next) = match store.get("/count").await.unwrap() {
+            None => (Guard::Absent("/count".into()), 1),
+            Some(entry) => {
+                let value: u32 = String::from_utf8_lossy(&entry.value).parse().unwrap();
+                (Guard::Revision("/count".into(), entry.revision), value + 1)
+            }
+        };
+        match store
+            .apply(&[guard], &[put("/count", &next.to_string())])
+            .await
+        {
+            Ok(_) => done += 1,
+            Err(StoreError::Conflict { .. }) => {}
+            Err(e) => panic!("{e}"),
+        }
+        if done == 5 {
+            return;
+        }
+    }
+    panic!("never got through");
 }
 
 #[tokio::test]
@@ -246,47 +225,38 @@ async fn the_embedded_store_is_there_again_without_announcements() {
 }
 
 #[tokio::test]
-async fn etcd_keeps_the_contract() {
-    let server = Server::start();
-    contract(server.store().await).await;
-}
-
-#[tokio::test]
-async fn an_etcd_that_comes_back_is_used_again() {
-    let mut server = Server::start();
-    let store = server.store().await;
-    store.apply(&[], &[put("/o/a", "1")]).await.unwrap();
-    let _alive = store.announce("/o/alive", b"").await.unwrap();
-    let mirror = Mirror::start(Arc::clone(&store), "/o/");
-    until("two keys", async || mirror.borrow().entries.len() == 2).await;
-    server.stop();
-    until("the loss", async || mirror.borrow().store_error.is_some()).await;
-    assert_eq!(
-        mirror.borrow().entries.len(),
-        2,
-        "what was known stays known"
-    );
-    assert!(store.get("/o/a").await.is_err());
-    server.again();
-    until("etcd again", async || store.get("/o/a").await.is_ok()).await;
-    store.apply(&[], &[put("/o/b", "2")]).await.unwrap();
-    until("the mirror", async || {
-        mirror.borrow().entries.contains_key("/o/b")
-    })
-    .await;
-    assert_eq!(mirror.borrow().store_error, None);
-}
-
-#[tokio::test]
-async fn an_etcd_that_is_not_there_is_a_passing_error() {
-    let config = EtcdConfig {
-        endpoints: vec![format!("http://127.0.0.1:{}", free_port())],
-        ca_cert: None,
-        client_cert: None,
-        client_key: None,
-        login: None,
+async fn the_embedded_store_forgets_old_changes_and_cuts_off_slow_watchers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.redb");
+    let store = open(&StoreConfig::Embedded { path }).await.unwrap();
+    let first = store.apply(&[], &[put("/l/a", "0")]).await.unwrap();
+    let mut slow = store.watch("/l/", first).await.unwrap();
+    let many: Vec<Write> = (0..128).map(|i| put(&format!("/l/{i}"), "")).collect();
+    for _ in 0..9 {
+        store.apply(&[], &many).await.unwrap();
+    }
+    let e = store.watch("/l/", first).await.unwrap_err();
+    assert!(matches!(e, StoreError::Compacted(at) if at == first));
+    let seen = slow.next().await.unwrap();
+    assert_eq!(seen[0].key, "/l/a", "what was watched in time is not lost");
+    for i in 0..1025 {
+        store
+            .apply(&[], &[put("/l/b", &i.to_string())])
+            .await
+            .unwrap();
+    }
+    let mut batches = 0;
+    let e = loop {
+        match slow.next().await {
+            Ok(_) => batches += 1,
+            Err(e) => break e,
+        }
     };
-    let store = open(&StoreConfig::Etcd(config)).await.unwrap();
-    let e = store.get("x").await.unwrap_err();
-    assert!(e.to_string().contains("read at http://127.0.0.1"), "{e}");
+    assert!(matches!(e, StoreError::Ended));
+    assert_eq!(batches, 1024);
+    let mut mirror = Mirror::start(Arc::clone(&store), "/l/");
+    while !mirror.borrow().synced {
+        mirror.changed().await;
+    }
+    assert_eq!(mirror.borrow().entries.len(), 130);
 }

@@ -6,6 +6,7 @@
 pub mod artifacts;
 pub mod bare;
 pub mod bench;
+pub mod boot;
 pub mod cache;
 pub mod command;
 pub mod demo;

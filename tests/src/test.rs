@@ -6,6 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 
 use crate::artifacts::{Artifacts, Profile};
+use crate::boot;
 use crate::cache::Cache;
 use crate::docker;
 use crate::guests::Guest;
@@ -23,6 +24,8 @@ pub enum Kind {
     Unit,
     /// The plugin in each release of Slurm, without a cluster.
     Load,
+    /// The shim with the QEMU of each suite, without a cluster.
+    Boot,
     /// What users do, in the lab.
     Lab,
 }
@@ -32,6 +35,7 @@ impl Display for Kind {
         f.write_str(match self {
             Kind::Unit => "unit",
             Kind::Load => "load",
+            Kind::Boot => "boot",
             Kind::Lab => "lab",
         })
     }
@@ -90,7 +94,7 @@ pub fn run(arguments: &Arguments, progress: &Progress) -> Result<()> {
             &mut failures,
         );
     }
-    if wanted(Kind::Load) || wanted(Kind::Lab) {
+    if [Kind::Load, Kind::Boot, Kind::Lab].into_iter().any(wanted) {
         packages::require_root("testing in containers")?;
         let cache = Cache::open()?;
         let _claim = cache.claim_lab(progress)?;
@@ -99,6 +103,14 @@ pub fn run(arguments: &Arguments, progress: &Progress) -> Result<()> {
             note(
                 load(arguments, &cache, progress),
                 Kind::Load,
+                progress,
+                &mut failures,
+            );
+        }
+        if wanted(Kind::Boot) {
+            note(
+                boot(arguments, &cache, progress),
+                Kind::Boot,
                 progress,
                 &mut failures,
             );
@@ -152,11 +164,22 @@ fn unit(arguments: &Arguments, progress: &Progress) -> Result<()> {
         .show_ok()
 }
 
-fn load(arguments: &Arguments, cache: &Cache, progress: &Progress) -> Result<()> {
-    let suites: Vec<Suite> = Suite::ALL
+fn suites(arguments: &Arguments) -> Vec<Suite> {
+    Suite::ALL
         .into_iter()
         .filter(|suite| arguments.suite.is_none_or(|only| only == *suite))
-        .collect();
+        .collect()
+}
+
+fn boot(arguments: &Arguments, cache: &Cache, progress: &Progress) -> Result<()> {
+    let program = boot::build()?;
+    suites(arguments)
+        .into_iter()
+        .try_for_each(|suite| boot::test(suite, &program, cache, progress))
+}
+
+fn load(arguments: &Arguments, cache: &Cache, progress: &Progress) -> Result<()> {
+    let suites = suites(arguments);
     let artifacts = Artifacts::build(Profile::Dev, &suites, cache, progress)?;
     for suite in suites {
         load::test(suite, &artifacts, cache, progress)?;

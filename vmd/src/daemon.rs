@@ -1,5 +1,6 @@
 //! A vmd from start to end: configuration, state store, what an earlier vmd left, the socket, signals.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -173,8 +174,12 @@ fn store_config(
         AuthType::None => None,
         AuthType::Password => {
             let path = &batch.etcd_password_file;
-            let password = std::fs::read_to_string(path)
-                .with_context(|| format!("read etcd-password-file {path}"))?;
+            let read = || format!("read etcd-password-file {path}");
+            let meta = std::fs::metadata(path).with_context(read)?;
+            if meta.uid() != nix::unistd::geteuid().as_raw() || meta.mode() & 0o077 != 0 {
+                bail!("etcd-password-file {path} must be root's alone: chown root, chmod 600");
+            }
+            let password = std::fs::read_to_string(path).with_context(read)?;
             Some(("root".to_owned(), password.trim_end().to_owned()))
         }
     };

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use muster_types::api::{ApiError, LaunchPlan};
 use muster_types::hostlist;
-use muster_types::state::{
-    self, ClusterRecord, ClusterState, ClusterView, NodePhase, NodeStatus, marks,
-};
+use muster_types::state::{ClusterRecord, NodePhase, NodeStatus, marks};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, warn};
 
+use super::observe::Seen;
 use super::{Ask, Context, Published, now_ms, now_us, status};
 use crate::chain::chain;
 use crate::host::directory;
@@ -45,7 +44,7 @@ pub(super) enum Event {
     Lifeless(Vec<String>),
 }
 
-type LaunchReply = oneshot::Sender<Result<LaunchPlan, ApiError>>;
+pub(super) type LaunchReply = oneshot::Sender<Result<LaunchPlan, ApiError>>;
 
 pub(super) struct Actor {
     pub(super) context: Arc<Context>,
@@ -60,17 +59,17 @@ pub(super) struct Actor {
     pub(super) cancel_at: Option<Instant>,
     pub(super) life_check_at: Option<Instant>,
     pub(super) events: mpsc::UnboundedSender<Event>,
-    mirror: Mirror,
-    seen: Vec<Seen>,
-    launches: Vec<LaunchReply>,
-    shim_alive: bool,
+    pub(super) mirror: Mirror,
+    pub(super) seen: Vec<Seen>,
+    pub(super) launches: Vec<LaunchReply>,
+    pub(super) shim_alive: bool,
     /// An adopted cluster takes its own last status from the store before it writes a new one.
-    restored: bool,
-    failure_handled: bool,
-    told_running: bool,
-    prepare_deadline: Option<Instant>,
-    launch_deadline: Option<Instant>,
-    flush_at: Option<Instant>,
+    pub(super) restored: bool,
+    pub(super) failure_handled: bool,
+    pub(super) told_running: bool,
+    pub(super) prepare_deadline: Option<Instant>,
+    pub(super) launch_deadline: Option<Instant>,
+    pub(super) flush_at: Option<Instant>,
     /// The write of the status under way, and of the record: a release waits for them, so that no key
     /// appears after it was deleted.
     pub(super) writing: Option<JoinHandle<()>>,
@@ -81,13 +80,6 @@ pub(super) struct Actor {
     /// A failure that is spoken out unless a VM says better why until then.
     pub(super) late_verdict: Option<(Instant, String)>,
     pub(super) publish: watch::Sender<Published>,
-}
-
-/// A node's status as last seen in the store, parsed once.
-#[derive(Default)]
-struct Seen {
-    bytes: Option<Arc<[u8]>>,
-    status: Option<NodeStatus>,
 }
 
 pub(super) async fn run(
@@ -397,7 +389,7 @@ impl Actor {
     }
 
     /// Gives the plan to the shims that wait, as soon as it may be acted on.
-    fn answer_launches(&mut self) {
+    pub(super) fn answer_launches(&mut self) {
         if self.launches.is_empty() {
             return;
         }
@@ -460,168 +452,5 @@ impl Actor {
     pub(super) fn mark(&mut self, name: &str) {
         let at = now_us();
         self.status.timeline.entry(name.to_owned()).or_insert(at);
-    }
-
-    /// Looks at the store's state and this node's own, tells those who wait, and acts on it.
-    pub(super) fn observe(&mut self) {
-        self.read_store();
-        let view = self.record.as_ref().map(|record| {
-            let statuses: Vec<_> = (0..record.nodes.len())
-                .map(|i| {
-                    if i == self.index {
-                        Some(self.status.clone())
-                    } else {
-                        self.seen.get(i).and_then(|s| s.status.clone())
-                    }
-                })
-                .collect();
-            state::view(record, &statuses, &vec![true; record.nodes.len()])
-        });
-        let failure = self.failure();
-        let published = Published {
-            waiting: view.is_none().then(|| self.waits_for()),
-            failure: failure.clone(),
-            shim_alive: self.shim_alive,
-            store_error: self.mirror.borrow().store_error.clone(),
-            view: view.clone(),
-        };
-        self.publish.send_if_modified(|old| {
-            let changed = *old != published;
-            *old = published;
-            changed
-        });
-        let cluster_failure = view
-            .as_ref()
-            .filter(|v| v.state == ClusterState::Failed)
-            .map(|v| v.reason.clone().unwrap_or_else(|| "failed".into()));
-        if let Some(reason) = cluster_failure.or(failure) {
-            self.act_on_failure(&reason, view.as_ref());
-        } else if let Some(view) = view {
-            self.follow_start(&view);
-        }
-    }
-
-    /// The cluster as it was published last.
-    pub(super) fn view(&self) -> Option<ClusterView> {
-        self.publish.borrow().view.clone()
-    }
-
-    fn waits_for(&self) -> String {
-        let first = self.plan.as_ref().ok().and_then(|p| p.nodes.first());
-        match first {
-            Some(first) if !self.leads() => format!("node {first} to write the cluster record"),
-            _ => "the state store to take the cluster record".into(),
-        }
-    }
-
-    fn read_store(&mut self) {
-        let snapshot = self.mirror.borrow();
-        let job = self.entry.key().job;
-        let parse = |bytes: &Arc<[u8]>| serde_json::from_slice::<ClusterRecord>(bytes).ok();
-        if self.record.is_none()
-            && let Some(record) = snapshot.entries.get(&keys::record(job)).and_then(parse)
-            && record.key == self.entry.key()
-        {
-            self.status
-                .timeline
-                .entry(marks::RECORDED.to_owned())
-                .or_insert(now_us());
-            self.record = Some(record);
-        }
-        if let Ok(plan) = &self.plan {
-            for (seen, node) in self.seen.iter_mut().zip(&plan.nodes) {
-                let bytes = snapshot.entries.get(&keys::node_status(job, node.as_str()));
-                let same = match (&seen.bytes, bytes) {
-                    (Some(old), Some(new)) => Arc::ptr_eq(old, new),
-                    (None, None) => true,
-                    _ => false,
-                };
-                if !same {
-                    seen.status = bytes.and_then(|b| serde_json::from_slice(b).ok());
-                    seen.bytes = bytes.cloned();
-                }
-            }
-        }
-        if !self.restored && snapshot.synced {
-            self.restored = true;
-            self.restore();
-        }
-        self.answer_launches();
-    }
-
-    /// Takes over what an earlier vmd knew of this node's VMs.
-    fn restore(&mut self) {
-        let old = self.seen.get(self.index).and_then(|s| s.status.clone());
-        let Some(old) = old.filter(|s| s.key == self.status.key) else {
-            return;
-        };
-        if self.status.vms.is_empty() {
-            self.status.vms = old.vms;
-        }
-        self.status.ran.extend(old.ran);
-        for (name, at) in old.timeline {
-            self.status.timeline.insert(name, at);
-        }
-        self.status.verdict = self.status.verdict.take().or(old.verdict);
-        if old.phase == NodePhase::Ended {
-            self.status.phase = NodePhase::Ended;
-        }
-    }
-
-    /// Why this node knows of a failure without a view of the cluster.
-    fn failure(&self) -> Option<String> {
-        if let Some(verdict) = &self.status.verdict {
-            return Some(verdict.clone());
-        }
-        let reason = self.status.reason.as_deref();
-        match (&self.plan, self.status.phase) {
-            (Err(verdict), _) => Some(verdict.clone()),
-            (Ok(_), NodePhase::Failed) => {
-                let node = &self.entry.facts.node;
-                Some(format!("{node}: {}", reason.unwrap_or("failed")))
-            }
-            _ => None,
-        }
-    }
-
-    /// The cluster has not failed: sets the launch deadline, and tells the user when it runs.
-    fn follow_start(&mut self, view: &ClusterView) {
-        let prepared =
-            |n: &state::NodeView| matches!(n.phase, Some(NodePhase::Prepared | NodePhase::Ended));
-        if self.prepare_deadline.is_some() && view.nodes.iter().all(prepared) {
-            self.prepare_deadline = None;
-            self.life_check_at = None;
-            if self.leads() && !view.started {
-                let timeout = self.context.settings.launch_timeout;
-                self.launch_deadline = Some(Instant::now() + timeout);
-            }
-        }
-        if view.state == ClusterState::Running {
-            self.launch_deadline = None;
-            if !self.told_running {
-                self.told_running = true;
-                info!("all VMs run");
-                if self.leads() {
-                    self.tell_running(view);
-                }
-            }
-        }
-    }
-
-    fn act_on_failure(&mut self, reason: &str, view: Option<&ClusterView>) {
-        if self.failure_handled {
-            return;
-        }
-        self.failure_handled = true;
-        self.prepare_deadline = None;
-        self.launch_deadline = None;
-        self.life_check_at = None;
-        for reply in self.launches.drain(..) {
-            drop(reply.send(Err(ApiError::ClusterFailed(reason.to_owned()))));
-        }
-        // The second node stands in for a first one that never wrote a record.
-        if self.leads() || (self.index == 1 && self.record.is_none()) {
-            self.lead_failure(reason, view.is_some_and(|v| v.started));
-        }
     }
 }

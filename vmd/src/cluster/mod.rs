@@ -1,4 +1,4 @@
-//! A virtual cluster on this node: one task owns its state ([`actor`]), everything else sends it
+//! A virtual cluster on this node: one task owns its state ([`actor`], what it sees in [`observe`]), everything else sends it
 //! requests through a [`Handle`].
 //!
 //! ```text
@@ -14,6 +14,7 @@
 
 mod actor;
 mod lead;
+mod observe;
 mod publish;
 mod release;
 mod status;

@@ -91,6 +91,9 @@ pub fn import(
         return Err(disk("it is neither a file nor a block device".to_owned()));
     }
     let info = qemu_img::info(&source, what.format)?;
+    if info.virtual_size == 0 {
+        return Err(disk("it is empty".to_owned()));
+    }
     let format: DiskFormat = info.format.parse().map_err(|e| disk(format!("{e}")))?;
     if let Some(why) = info.unusable() {
         return Err(disk(why.to_owned()));

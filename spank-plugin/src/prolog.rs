@@ -7,7 +7,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use muster_types::api::{JobFacts, RegisterJob};
+use muster_types::client::encode_call;
 use muster_types::request::{self, REQUEST_VARIABLE, Submitter};
+use muster_types::varlink::MAX_CALL_BYTES;
 
 use crate::account;
 use crate::arguments::{Arguments, NodeFault};
@@ -66,7 +68,13 @@ pub fn run(choice: &Choice, arguments: &[String], env: Env<'_>, program: Option<
 }
 
 fn register(facts: JobFacts, request: Option<String>, socket: &Path) -> Result<(), String> {
-    let call = RegisterJob { facts, request };
+    let mut call = RegisterJob { facts, request };
+    // A request that no vmd would read is the user's mistake, not the node's: it becomes the job's
+    // verdict by being empty.
+    let fits = encode_call(&call, false).is_ok_and(|bytes| bytes.len() <= MAX_CALL_BYTES);
+    if !fits {
+        call.request = Some(String::new());
+    }
     match vmd::call(socket, &call, PATIENCE, Instant::now() + ANSWER) {
         Ok(_) => Ok(()),
         Err(e) => Err(fault(&e)),

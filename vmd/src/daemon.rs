@@ -80,7 +80,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let announcement = if options.gateway {
         None
     } else {
-        registry.adopt()?;
+        let leftovers = registry.adopt()?;
+        let (sweeper, own) = (Arc::clone(&registry), node.clone());
+        tokio::spawn(async move { sweeper.sweep(&own, leftovers).await });
         let about = json!({ "version": env!("CARGO_PKG_VERSION") }).to_string();
         let key = keys::node_alive(node.as_str());
         Some(store.announce(&key, about.as_bytes()).await?)

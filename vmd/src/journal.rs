@@ -96,6 +96,15 @@ pub struct JournalError {
     source: io::Error,
 }
 
+impl JournalError {
+    /// The run of a job that the file is named after.
+    #[must_use]
+    pub fn run(&self) -> Option<String> {
+        let stem = self.path.file_stem()?.to_str()?;
+        stem.parse::<JobKey>().ok().map(|key| key.to_string())
+    }
+}
+
 /// The journal's directory.
 #[derive(Debug, Clone)]
 pub struct Journal {

@@ -24,6 +24,7 @@ pub async fn list(context: &Context, uid: Option<u32>) -> Result<Clusters, ApiEr
             let job = entry.key.strip_prefix(&prefix).unwrap_or_default();
             if let Ok(job) = job.parse::<JobId>()
                 && let Some(view) = get(context, job).await?
+                && view.uid == uid
             {
                 views.push(view);
             }

@@ -1,17 +1,31 @@
 //! The clusters of this node: who is registered, and what the prolog and epilog may ask.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use muster_types::api::{JobFacts, Released};
-use muster_types::ids::{JobId, JobKey};
+use muster_types::ids::{JobId, JobKey, NodeName};
+use muster_types::state::{ClusterRecord, NodeStatus};
 use tracing::{error, info, warn};
 
 use crate::chain::chain;
 use crate::cluster::{self, Context, Handle};
-use crate::host::directory::{self, DirectoryError};
+use crate::host::directory;
 use crate::host::slurm::JobLife;
 use crate::journal::{Entry, JournalError};
+use crate::store::{Guard, StoreError, Write, keys};
+
+/// How often the store is tried while it does not answer.
+const SWEEP_RETRY: Duration = Duration::from_secs(30);
+
+/// What belongs to no job of the journal.
+#[derive(Debug)]
+pub struct Leftovers {
+    directories: Vec<PathBuf>,
+    known: Vec<String>,
+}
 
 /// All clusters of this node.
 #[derive(Debug)]
@@ -104,51 +118,57 @@ impl Registry {
         released
     }
 
-    /// Takes over what an earlier vmd left: every job of the journal, and the directories of jobs
-    /// that have no journal any more.
+    /// Takes over what an earlier vmd left: every job of the journal. Returns what belongs to no job
+    /// of the journal, to be removed.
     ///
     /// # Errors
     /// The journal or the directories cannot be read.
-    pub fn adopt(&self) -> anyhow::Result<()> {
+    pub fn adopt(&self) -> anyhow::Result<Leftovers> {
         let (entries, bad) = self.context.journal.read_all()?;
+        let mut known: Vec<String> = entries.iter().map(|e| e.key().to_string()).collect();
         for e in bad {
+            // Its job may well run: nothing of it is touched.
+            known.extend(e.run());
             error!(error = chain(&e), "journal entry passed over");
         }
         let settings = &self.context.settings;
-        let is_known = |name: &str| {
-            entries
-                .iter()
-                .any(|e| e.key().to_string() == name || e.key().job.to_string() == name)
-        };
-        self.sweep(&settings.scratch_dir, &|name| {
-            name.parse::<JobKey>().is_ok() && !is_known(name)
-        })?;
-        self.sweep(&settings.vm_dir(), &|name| {
-            name.parse::<JobId>().is_ok() && !is_known(name)
-        })?;
+        let job_of = |key: &String| key.split('.').next().map(str::to_owned);
+        let mut directories = Vec::new();
+        for name in directory::entries(&settings.scratch_dir)? {
+            if name.parse::<JobKey>().is_ok() && !known.contains(&name) {
+                directories.push(settings.scratch_dir.join(name));
+            }
+        }
+        for name in directory::entries(&settings.vm_dir())? {
+            let is_known = known.iter().filter_map(job_of).any(|job| job == name);
+            if name.parse::<JobId>().is_ok() && !is_known {
+                directories.push(settings.vm_dir().join(name));
+            }
+        }
         for entry in entries {
             info!(job = %entry.key(), "taken over");
             self.start(entry);
         }
-        Ok(())
+        Ok(Leftovers { directories, known })
     }
 
-    /// Removes the directories of dead jobs: ours by their names, and in no journal.
-    fn sweep(
-        &self,
-        parent: &std::path::Path,
-        is_dead: &dyn Fn(&str) -> bool,
-    ) -> Result<(), DirectoryError> {
-        for name in directory::entries(parent)? {
-            if is_dead(&name) {
-                let path = parent.join(&name);
-                info!(path = %path.display(), "removing what a dead job left");
-                if let Err(e) = directory::remove(&path) {
-                    warn!(error = chain(&e), "left over");
-                }
+    /// Removes what dead jobs left on this node and in the store under its name: jobs of before a
+    /// reboot, or a crash of the node.
+    pub async fn sweep(&self, node: &NodeName, leftovers: Leftovers) {
+        if !leftovers.directories.is_empty() {
+            info!(directories = ?leftovers.directories, "removing what dead jobs left");
+        }
+        if let Err(e) = directory::remove(&leftovers.directories).await {
+            warn!(error = chain(&e), "left over");
+        }
+        let mut tries = tokio::time::interval(SWEEP_RETRY);
+        loop {
+            tries.tick().await;
+            match sweep_store(&self.context, node, &leftovers.known).await {
+                Ok(()) => return,
+                Err(e) => warn!(error = chain(&e), "store not swept, trying again"),
             }
         }
-        Ok(())
     }
 
     /// Releases the jobs that have no living shim and that Slurm says are over: their epilog came
@@ -168,4 +188,48 @@ impl Registry {
             }
         }
     }
+}
+
+/// Deletes what this node wrote for runs that it does not know: its statuses, and the records of
+/// jobs that it led.
+async fn sweep_store(
+    context: &Context,
+    node: &NodeName,
+    known: &[String],
+) -> Result<(), StoreError> {
+    let listing = context.store.list(&keys::clusters()).await?;
+    for entry in listing.entries {
+        let dead = |key: JobKey| !known.contains(&key.to_string());
+        let mut writes = Vec::new();
+        if let Ok(record) = serde_json::from_slice::<ClusterRecord>(&entry.value) {
+            if record.nodes.first() == Some(node) && dead(record.key) {
+                let key = keys::user_index(record.uid, record.key.job);
+                writes.push(Write::Delete { key });
+            }
+        } else if let Ok(status) = serde_json::from_slice::<NodeStatus>(&entry.value)
+            && entry.key == keys::node_status(status.key.job, node.as_str())
+            && dead(status.key)
+        {
+            writes.push(Write::Delete {
+                key: entry.key.clone(),
+            });
+        }
+        if writes.is_empty() {
+            continue;
+        }
+        info!(key = entry.key, "removing a dead job's key");
+        let key = entry.key.clone();
+        if !matches!(&writes[0], Write::Delete { key: first } if *first == key) {
+            writes.push(Write::Delete { key: key.clone() });
+        }
+        match context
+            .store
+            .apply(&[Guard::Revision(key, entry.revision)], &writes)
+            .await
+        {
+            Ok(_) | Err(StoreError::Conflict { .. }) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }

@@ -36,6 +36,9 @@ const MOST_CONNECTIONS: usize = 4096;
 /// Connections of one user other than root: a task per CPU of a large node may wait at once.
 const MOST_PER_USER: usize = 1024;
 
+/// How long a wait may take over its own limit to read the cluster once.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
+
 /// The longest wait that a caller may ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
@@ -302,6 +305,7 @@ impl Service {
         let context = self.registry.context();
         let mut mirror = Mirror::start(Arc::clone(&context.store), &keys::cluster_prefix(wait.job));
         let mut last = Published::default();
+        let first_look = Instant::now() + FIRST_LOOK;
         loop {
             let snapshot = mirror.borrow();
             if snapshot.synced {
@@ -325,6 +329,12 @@ impl Service {
             if let Some(waited) = outcome(wait.until, &last) {
                 return Ok(waited);
             }
+            // What is waited for can only be named once it was read.
+            let deadline = if last.view.is_none() {
+                deadline.max(first_look)
+            } else {
+                deadline
+            };
             if tokio::time::timeout_at(deadline, mirror.changed())
                 .await
                 .is_err()

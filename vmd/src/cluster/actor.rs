@@ -8,7 +8,7 @@ use muster_types::api::{ApiError, LaunchPlan};
 use muster_types::hostlist;
 use muster_types::state::{ClusterRecord, NodePhase, NodeStatus, marks};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
@@ -17,12 +17,16 @@ use super::{Ask, Context, Published, now_ms, now_us, status};
 use crate::chain::chain;
 use crate::host::directory;
 use crate::host::process::ProcessId;
+use crate::host::slurm::Step;
 use crate::journal::{Entry, HostObject};
 use crate::plan::{self, NodePlan};
 use crate::store::{Mirror, StoreError, Write, keys};
 
 /// Status changes that nobody waits for are written together after this time.
 const COALESCE: Duration = Duration::from_millis(200);
+
+/// The least time between two writes of a status, whatever a shim reports.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A write to the state store that failed is tried again after this time.
 const RETRY: Duration = Duration::from_secs(1);
@@ -36,6 +40,8 @@ pub(super) enum Event {
     Recorded(Result<ClusterRecord, String>),
     /// The node's status was written, or not.
     Written(Result<(), StoreError>),
+    /// The VM step was started or found again, or is over (none), or cannot be started.
+    Stepped(Result<Option<Step>, String>),
     /// The srun of the VM step has ended, with its status where it is known.
     StepEnded(Option<String>),
     /// The shim has ended.
@@ -75,6 +81,11 @@ pub(super) struct Actor {
     pub(super) writing: Option<JoinHandle<()>>,
     pub(super) recording: Option<JoinHandle<()>>,
     pub(super) stopping: Arc<AtomicBool>,
+    /// The start of the VM step under way: a release waits for it too.
+    pub(super) stepping: Option<JoinHandle<Option<ProcessId>>>,
+    shim_watch: Option<AbortHandle>,
+    /// No status is written before this time.
+    flush_not_before: Instant,
     /// The job was known to an earlier vmd.
     pub(super) adopted: bool,
     /// A failure that is spoken out unless a VM says better why until then.
@@ -91,13 +102,14 @@ pub(super) async fn run(
     let (events, event_inbox) = mpsc::unbounded_channel();
     let releasing = entry.releasing;
     let mut actor = Actor::new(context, entry, events, publish);
+    let mut inbox = inbox;
     if releasing {
-        actor.release(None).await;
+        actor.release(None, inbox).await;
         return;
     }
     actor.begin();
-    if let Some(reply) = actor.serve(inbox, event_inbox).await {
-        actor.release(Some(reply)).await;
+    if let Some(reply) = actor.serve(&mut inbox, event_inbox).await {
+        actor.release(Some(reply), inbox).await;
     }
 }
 
@@ -115,6 +127,7 @@ impl Actor {
         let now = Instant::now();
         let mirror = Mirror::start(Arc::clone(&context.store), &keys::cluster_prefix(key.job));
         let adopted = !entry.objects.is_empty();
+        let begun = entry.shim.is_some() || entry.step().is_some();
         Self {
             plan: plan.map_err(|e| e.to_string()),
             index: index.unwrap_or(0),
@@ -140,12 +153,16 @@ impl Actor {
             restored: !adopted,
             failure_handled: false,
             told_running: adopted,
-            prepare_deadline: Some(now + context.settings.prepare_timeout),
+            // A cluster that had come as far as its step is not judged by a vmd that was not there.
+            prepare_deadline: (!begun).then(|| now + context.settings.prepare_timeout),
             launch_deadline: None,
             flush_at: None,
             writing: None,
             recording: None,
             stopping: Arc::default(),
+            stepping: None,
+            shim_watch: None,
+            flush_not_before: now,
             adopted,
             late_verdict: None,
             publish,
@@ -184,9 +201,11 @@ impl Actor {
             self.watch_shim(shim);
         }
         if self.leads() {
-            self.write_record(&plan);
+            let begun = self.prepare_deadline.is_none();
+            self.write_record(&plan, !begun);
             let grace = self.context.settings.prepare_timeout / 3;
-            self.life_check_at = Some(Instant::now() + grace.min(Duration::from_secs(10)));
+            self.life_check_at =
+                (!begun).then(|| Instant::now() + grace.min(Duration::from_secs(10)));
         }
         self.observe();
     }
@@ -235,7 +254,7 @@ impl Actor {
     /// Serves requests until the job is released; returns who asked for the release.
     async fn serve(
         &mut self,
-        mut inbox: mpsc::Receiver<Ask>,
+        inbox: &mut mpsc::Receiver<Ask>,
         mut events: mpsc::UnboundedReceiver<Event>,
     ) -> Option<oneshot::Sender<muster_types::api::Released>> {
         loop {
@@ -322,6 +341,7 @@ impl Actor {
                     self.touch(RETRY);
                 }
             }
+            Event::Stepped(stepped) => self.stepped(stepped),
             Event::StepEnded(status) => {
                 self.step = None;
                 self.step_ended(status.as_deref());
@@ -343,7 +363,7 @@ impl Actor {
     fn launch(&mut self, shim: Option<ProcessId>, step: u32, reply: LaunchReply) {
         self.mark(marks::SHIM_CONNECTED);
         self.step_number = Some(step);
-        if let Some(id) = shim {
+        if let Some(id) = shim.filter(|id| self.entry.shim != Some(*id) || !self.shim_alive) {
             self.entry.shim = Some(id);
             if let Err(e) = self.context.journal.write(&self.entry) {
                 warn!(error = chain(&e), "shim not journalled");
@@ -358,10 +378,16 @@ impl Actor {
         self.shim_alive = true;
         let events = self.events.clone();
         match crate::host::process::ended(id, &self.context.settings.proc_root) {
-            Ok(ended) => drop(tokio::spawn(async move {
-                ended.await;
-                drop(events.send(Event::ShimEnded(id)));
-            })),
+            Ok(ended) => {
+                let watch = tokio::spawn(async move {
+                    ended.await;
+                    drop(events.send(Event::ShimEnded(id)));
+                });
+                // One watch at a time: each holds a descriptor.
+                if let Some(old) = self.shim_watch.replace(watch.abort_handle()) {
+                    old.abort();
+                }
+            }
             // Gone already, or an older kernel: the first is told at once, the second not at all.
             Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {
                 drop(events.send(Event::ShimEnded(id)));
@@ -375,14 +401,16 @@ impl Actor {
         report: muster_types::api::Report,
         reply: oneshot::Sender<Result<(), ApiError>>,
     ) {
+        let before = self.status.clone();
         let taken = match &self.plan {
             Ok(plan) => status::take(&mut self.status, plan, report),
             Err(verdict) => Err(verdict.clone()),
         };
         // The shim may be gone before it reads the answer.
         drop(reply.send(taken.map_err(ApiError::InvalidCall)));
-        // A report can come before the old status was read back; it is newer.
-        self.restored = true;
+        if self.status == before {
+            return;
+        }
         let settled = status::is_settled(&self.status);
         self.touch(if settled { Duration::ZERO } else { COALESCE });
         self.observe();
@@ -432,12 +460,13 @@ impl Actor {
 
     /// Asks for the status to be written within `within`.
     fn touch(&mut self, within: Duration) {
-        let at = Instant::now() + within;
+        let at = (Instant::now() + within).max(self.flush_not_before);
         self.flush_at = Some(self.flush_at.map_or(at, |old| old.min(at)));
     }
 
     fn flush(&mut self) {
         self.flush_at = None;
+        self.flush_not_before = Instant::now() + PAUSE;
         let facts = &self.entry.facts;
         let key = keys::node_status(facts.key.job, facts.node.as_str());
         let store = Arc::clone(&self.context.store);

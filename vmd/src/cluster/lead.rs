@@ -39,7 +39,9 @@ impl Actor {
         }
     }
 
-    pub(super) fn write_record(&mut self, plan: &NodePlan) {
+    /// Writes the record, or finds it there. Gives up when the nodes' time to prepare is up, if
+    /// `limited`; a cluster that runs already waits for its store as long as it takes.
+    pub(super) fn write_record(&mut self, plan: &NodePlan, limited: bool) {
         let record = ClusterRecord {
             key: self.entry.key(),
             uid: self.entry.facts.uid,
@@ -62,7 +64,8 @@ impl Actor {
                 }
                 match put_record(&*store, &record).await {
                     Ok(record) => break Ok(record),
-                    Err(e) if Instant::now() >= deadline => {
+                    Err(e @ RecordError::Superseded(_)) => break Err(chain(&e)),
+                    Err(e) if limited && Instant::now() >= deadline => {
                         break Err(format!("cannot write the cluster record: {}", chain(&e)));
                     }
                     Err(e) => warn!(
@@ -75,35 +78,40 @@ impl Actor {
         }));
     }
 
-    /// Starts the VM step, or takes over the one that an earlier vmd started.
+    /// Starts the VM step, or takes over the one that an earlier vmd started. Looking up users and
+    /// processes can block, so that it is done beside this task.
     pub(super) fn start_step(&mut self) {
         let (Ok(plan), None) = (&self.plan, self.step) else {
             return;
         };
         let command = self.step_command(plan);
         let slurm = Arc::clone(&self.context.slurm);
-        let known = self.entry.step();
-        let found = if self.adopted {
-            slurm.find_step(&command, known)
-        } else {
-            None
-        };
-        let step = match found {
-            Some(step) => step,
-            // It was started and is no more: the cluster is over, and does not start again.
-            None if known.is_some() => {
-                drop(self.events.send(Event::StepEnded(None)));
-                return;
+        let (adopted, known) = (self.adopted, self.entry.step());
+        let events = self.events.clone();
+        self.stepping = Some(tokio::task::spawn_blocking(move || {
+            let found = adopted.then(|| slurm.find_step(&command, known)).flatten();
+            let stepped = match found {
+                Some(step) => Ok(Some(step)),
+                // It was started and is no more: the cluster is over, and does not start again.
+                None if known.is_some() => Ok(None),
+                None => slurm.start_step(&command).map(Some).map_err(|e| chain(&e)),
+            };
+            let id = stepped.as_ref().ok().and_then(Option::as_ref).map(|s| s.id);
+            drop(events.send(Event::Stepped(stepped)));
+            id
+        }));
+    }
+
+    pub(super) fn stepped(&mut self, stepped: Result<Option<Step>, String>) {
+        self.stepping = None;
+        match stepped {
+            Ok(Some(step)) => {
+                self.mark(marks::STEP_SPAWNED);
+                self.step_runs(step);
             }
-            None => match slurm.start_step(&command) {
-                Ok(step) => {
-                    self.mark(marks::STEP_SPAWNED);
-                    step
-                }
-                Err(e) => return self.fail(chain(&e)),
-            },
-        };
-        self.step_runs(step);
+            Ok(None) => self.step_ended(None),
+            Err(reason) => self.fail(reason),
+        }
     }
 
     fn step_runs(&mut self, step: Step) {
@@ -129,8 +137,7 @@ impl Actor {
             return;
         }
         let log = super::step_log(&self.context, self.entry.key());
-        let said = std::fs::read_to_string(log).unwrap_or_default();
-        let said = last_lines(&said);
+        let said = last_lines(&crate::host::slurm::log_tail(&log));
         let status = status.unwrap_or("an unknown status");
         // VMs that failed have said better why.
         self.late_verdict = Some((
@@ -200,7 +207,7 @@ impl Actor {
     /// Time is up for the VMs to run.
     pub(super) fn launch_is_over(&mut self) {
         let within = self.context.settings.launch_timeout.as_secs();
-        if let Some(view) = self.view() {
+        if let Some(view) = self.view().filter(|v| !v.started) {
             let what = wait::still_waiting(Until::Started, &view);
             let what = what.unwrap_or_else(|| "a VM does not run".into());
             self.judge_failed(format!("{what}, {within} s after its node was prepared"));
@@ -306,11 +313,22 @@ async fn cancel_job(slurm: &dyn Slurm, key: JobKey) {
     }
 }
 
+/// Why a record cannot be written.
+#[derive(Debug, thiserror::Error)]
+enum RecordError {
+    /// The job runs again, under a higher restart count.
+    #[error("the job runs again: the cluster record is of run {0}")]
+    Superseded(JobKey),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 /// Writes the record where there is none, or one of an older run; one of this run is kept.
 async fn put_record(
     store: &dyn StateStore,
     record: &ClusterRecord,
-) -> Result<ClusterRecord, StoreError> {
+) -> Result<ClusterRecord, RecordError> {
     let key = keys::record(record.key.job);
     let value = serde_json::to_vec(record).unwrap_or_default();
     let writes = [
@@ -326,13 +344,14 @@ async fn put_record(
     match store.apply(&[Guard::Absent(key.clone())], &writes).await {
         Ok(_) => return Ok(record.clone()),
         Err(StoreError::Conflict { .. }) => {}
-        Err(e) => return Err(e),
+        Err(e) => return Err(e.into()),
     }
     let Some(old) = store.get(&key).await? else {
-        return Err(StoreError::Conflict { key });
+        return Err(StoreError::Conflict { key }.into());
     };
     match serde_json::from_slice::<ClusterRecord>(&old.value) {
         Ok(ours) if ours.key == record.key => return Ok(ours),
+        Ok(later) if later.key > record.key => return Err(RecordError::Superseded(later.key)),
         _ => {}
     }
     store

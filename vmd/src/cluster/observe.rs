@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use muster_types::api::ApiError;
 use muster_types::state::{
-    self, ClusterRecord, ClusterState, ClusterView, NodePhase, NodeStatus, marks,
+    self, ClusterRecord, ClusterState, ClusterView, NodePhase, NodeStatus, VmPhase, marks,
 };
 use tokio::time::Instant;
 use tracing::info;
 
 use super::actor::Actor;
-use super::{Published, now_us};
+use super::{Published, now_ms, now_us, status};
 use crate::store::keys;
 
 /// A node's status as last seen in the store, parsed once.
@@ -52,7 +52,7 @@ impl Actor {
         });
         let cluster_failure = view
             .as_ref()
-            .filter(|v| v.state == ClusterState::Failed)
+            .filter(|v| v.state == ClusterState::Failed || lost_at_start(v))
             .map(|v| v.reason.clone().unwrap_or_else(|| "failed".into()));
         if let Some(reason) = cluster_failure.or(failure) {
             self.act_on_failure(&reason, view.as_ref());
@@ -125,6 +125,9 @@ impl Actor {
         self.status.verdict = self.status.verdict.take().or(old.verdict);
         if old.phase == NodePhase::Ended {
             self.status.phase = NodePhase::Ended;
+        } else if self.entry.shim.is_some() && !self.shim_alive {
+            // It died while no vmd was there to see it.
+            status::shim_died(&mut self.status, now_ms());
         }
     }
 
@@ -156,14 +159,14 @@ impl Actor {
                 self.launch_deadline = Some(Instant::now() + timeout);
             }
         }
-        if view.state == ClusterState::Running {
+        if view.started {
             self.launch_deadline = None;
-            if !self.told_running {
-                self.told_running = true;
-                info!("all VMs run");
-                if self.leads() {
-                    self.tell_running(view);
-                }
+        }
+        if view.state == ClusterState::Running && !self.told_running {
+            self.told_running = true;
+            info!("all VMs run");
+            if self.leads() {
+                self.tell_running(view);
             }
         }
     }
@@ -184,4 +187,9 @@ impl Actor {
             self.lead_failure(reason, view.is_some_and(|v| v.started));
         }
     }
+}
+
+/// A VM failed before all had run: what is left of such a cluster is not what was asked for.
+fn lost_at_start(view: &ClusterView) -> bool {
+    !view.started && view.vms.iter().any(|v| v.status.phase == VmPhase::Failed)
 }

@@ -1,8 +1,8 @@
 //! What a shim reports, made fit to be kept: it comes from a process of the user.
 
 use muster_types::api::Report;
-use muster_types::ids::{Rank, shown};
-use muster_types::state::{NodePhase, NodeStatus, VmPhase, VmStatus};
+use muster_types::ids::Rank;
+use muster_types::state::{NodePhase, NodeStatus, VmPhase, VmStatus, marks};
 
 use crate::plan::NodePlan;
 
@@ -33,8 +33,10 @@ pub(super) fn take(status: &mut NodeStatus, plan: &NodePlan, report: Report) -> 
         }
     }
     status.vms = vms;
-    for (name, at) in report.timeline.into_iter().take(16) {
-        status.timeline.insert(shown(&name), at);
+    for name in [marks::OVERLAYS, marks::QEMU_STARTED, marks::RUNNING] {
+        if let Some(at) = report.timeline.get(name) {
+            status.timeline.insert(name.to_owned(), *at);
+        }
     }
     if report.last {
         status.phase = NodePhase::Ended;

@@ -350,3 +350,156 @@ async fn a_later_vmd_takes_over_and_does_not_start_again() {
     );
     assert_eq!(again.release().await.problems, Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn a_restart_without_the_store_does_not_end_a_cluster_that_runs() {
+    let n = node(false).await;
+    for name in ["n1", "n2"] {
+        let mut old = entry(name, Some(request(2)));
+        old.objects = vec![crate::journal::HostObject::StoreKeys { keys: Vec::new() }];
+        // This test's own process stands for the shim.
+        let own = i32::try_from(std::process::id()).unwrap();
+        old.shim = ProcessId::of(Path::new("/proc"), own);
+        old.facts.key.job = JobId(9);
+        // No record comes: the store has lost its data, or does not answer.
+        let handle = start(Arc::clone(&n.context), old);
+        drop(handle.report(report(0, VmPhase::Running)).await);
+        let waited = tokio::time::timeout(
+            n.context.settings.prepare_timeout + Duration::from_millis(500),
+            wait(&handle, Until::Stopped),
+        );
+        assert!(waited.await.is_err(), "the cluster was judged");
+        if name == "n2" {
+            assert!(!n.slurm.calls().iter().any(|c| c.starts_with("cancel")));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_vm_that_fails_at_the_start_is_acted_on_at_once() {
+    let n = node(false).await;
+    let handle = n.start(entry("n1", Some(request(2))));
+    n.other_node_says(NodePhase::Prepared, None, VmPhase::Running)
+        .await;
+    handle.launch(None, 3).await.unwrap();
+    let mut failed = report(0, VmPhase::Failed);
+    failed.vms[0].reason = Some("no image".into());
+    handle.report(failed).await.unwrap();
+    n.until_called("notify 7 muster: the virtual cluster failed: vm0 on n1: no image")
+        .await;
+    n.until_called("cancel job 7").await;
+}
+
+#[tokio::test]
+async fn a_vm_that_powers_off_early_keeps_nobody_from_starting() {
+    let n = node(false).await;
+    let handle = n.start(entry("n1", Some(request(2))));
+    n.other_node_says(NodePhase::Prepared, None, VmPhase::Starting)
+        .await;
+    handle.launch(None, 3).await.unwrap();
+    handle.report(report(0, VmPhase::Running)).await.unwrap();
+    handle.report(report(0, VmPhase::Stopped)).await.unwrap();
+    n.other_node_says(NodePhase::Prepared, None, VmPhase::Running)
+        .await;
+    let waited = wait(&handle, Until::Started).await;
+    assert_eq!(waited.outcome, WaitOutcome::Reached, "{waited:?}");
+    let late = n.context.settings.launch_timeout + Duration::from_millis(500);
+    let failed = tokio::time::timeout(late, wait(&handle, Until::Stopped)).await;
+    assert!(
+        failed.is_err(),
+        "the launch deadline ended a cluster that had started: {failed:?}"
+    );
+}
+
+#[tokio::test]
+async fn many_launches_and_reports_hold_nothing() {
+    let n = node(false).await;
+    let handle = n.start(entry("n1", Some(request(2))));
+    let own = i32::try_from(std::process::id()).unwrap();
+    let shim = ProcessId::of(Path::new("/proc"), own);
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    handle.launch(shim, 3).await.unwrap();
+    let before = descriptors();
+    for i in 0..200 {
+        handle.launch(shim, 3).await.unwrap();
+        let mut report = report(0, VmPhase::Running);
+        report.timeline.insert(format!("mark {i}"), i);
+        handle.report(report).await.unwrap();
+    }
+    // Other tests open some of their own.
+    assert!(
+        descriptors() < before + 100,
+        "{before} to {}",
+        descriptors()
+    );
+    let view = handle.published().borrow().view.clone().unwrap();
+    assert!(
+        view.nodes[0].timeline.len() <= 9,
+        "{:?}",
+        view.nodes[0].timeline
+    );
+}
+
+#[tokio::test]
+async fn a_later_runs_keys_are_its_own() {
+    let n = node(false).await;
+    let mut later = entry("n1", Some(request(1)));
+    later.facts.key.restart = 1;
+    let old = n.start(entry("n1", Some(request(1))));
+    old.launch(None, 3).await.unwrap();
+    let new = n.start(later);
+    new.launch(None, 4).await.unwrap();
+    assert!(old.release().await.problems.is_empty());
+    let record = n.context.store.get(&keys::record(JobId(7))).await.unwrap();
+    let record: muster_types::state::ClusterRecord =
+        serde_json::from_slice(&record.unwrap().value).unwrap();
+    assert_eq!(record.key.restart, 1);
+    // The old run cannot write over it either.
+    let again = n.start(entry("n1", Some(request(1))));
+    let waited = wait(&again, Until::Started).await;
+    assert!(waited.reason.unwrap().contains("the job runs again"));
+}
+
+#[tokio::test]
+async fn every_release_of_a_run_waits_for_the_same_end() {
+    let n = node(false).await;
+    let handle = n.start(entry("n1", Some(request(1))));
+    let plan = handle.launch(None, 3).await.unwrap();
+    for i in 0..2000 {
+        std::fs::write(Path::new(&plan.scratch_dir).join(i.to_string()), "").unwrap();
+    }
+    let (first, second) = tokio::join!(handle.release(), handle.release());
+    assert!(first.problems.is_empty() && second.problems.is_empty());
+    assert!(!Path::new(&plan.scratch_dir).exists());
+    assert!(handle.release().await.problems.is_empty());
+}
+
+#[tokio::test]
+async fn a_shim_that_died_unseen_is_not_running() {
+    let n = node(false).await;
+    let mut old = entry("n1", Some(request(1)));
+    old.objects = vec![crate::journal::HostObject::StoreKeys { keys: Vec::new() }];
+    old.shim = Some(ProcessId { pid: 1, start: 1 });
+    let status = NodeStatus {
+        key: "7.0".parse().unwrap(),
+        phase: NodePhase::Prepared,
+        reason: None,
+        verdict: None,
+        vms: vec![vm_status(0, VmPhase::Running)],
+        ran: [Rank(0)].into(),
+        timeline: std::collections::BTreeMap::new(),
+    };
+    let key = keys::node_status(JobId(7), "n1");
+    let value = serde_json::to_vec(&status).unwrap();
+    n.context
+        .store
+        .apply(&[], &[Write::Put { key, value }])
+        .await
+        .unwrap();
+    let handle = n.start(old);
+    let waited = wait(&handle, Until::Stopped).await;
+    assert_eq!(waited.outcome, WaitOutcome::Reached);
+    let view = handle.published().borrow().view.clone().unwrap();
+    assert_eq!(view.vms[0].status.phase, VmPhase::Failed);
+    assert!(view.started, "that it ran is known");
+}

@@ -32,6 +32,8 @@ pub fn outcome(until: Until, published: &Published) -> Option<Waited> {
         (Until::Stopped, _) => None,
         (_, ClusterState::Failed) => Some(over("the virtual cluster failed")),
         (_, ClusterState::Stopped) => Some(over("all VMs are off")),
+        // A VM that was powered off early keeps nobody from starting.
+        (Until::Started, ClusterState::Degraded) if view.reason.is_none() => None,
         (_, ClusterState::Degraded) => Some(over("a VM is off")),
         (_, ClusterState::Starting | ClusterState::Running) => None,
     }

@@ -6,6 +6,8 @@
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
 
 /// A directory that cannot be made or removed.
 #[derive(Debug, thiserror::Error)]
@@ -68,18 +70,34 @@ pub fn make_for_user(path: &Path, uid: u32, gid: u32) -> Result<(), DirectoryErr
         .map_err(|e| DirectoryError::new("give to the user directory", path, e))
 }
 
-/// Removes a directory and all in it; one that is not there is well. Links are removed, not
-/// followed (`std::fs::remove_dir_all` walks by descriptors).
+/// How long the removal of a job's directories may take.
+const REMOVAL: Duration = Duration::from_secs(600);
+
+/// Removes directories and all in them; one that is not there is well. Done by rm(1), which neither
+/// follows links nor grows with the depth of a tree that a user made.
 ///
 /// # Errors
-/// Something in it cannot be removed.
-pub fn remove(path: &Path) -> Result<(), DirectoryError> {
-    match std::fs::remove_dir_all(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => {
-            Err(DirectoryError::new("remove directory", path, e))
-        }
-        _ => Ok(()),
+/// Something in them cannot be removed.
+pub async fn remove(paths: &[PathBuf]) -> Result<(), DirectoryError> {
+    let Some(first) = paths.first() else {
+        return Ok(());
+    };
+    let fail = |source| DirectoryError::new("remove directory", first, source);
+    let child = tokio::process::Command::new("rm")
+        .args(["-rf", "--one-file-system", "--"])
+        .args(paths)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = match tokio::time::timeout(REMOVAL, child).await {
+        Ok(output) => output.map_err(fail)?,
+        Err(_) => return Err(fail(io::ErrorKind::TimedOut.into())),
+    };
+    if output.status.success() {
+        return Ok(());
     }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(fail(io::Error::other(super::slurm::last_lines(&said))))
 }
 
 /// Names of the entries of a directory; none where it does not exist.
@@ -105,8 +123,8 @@ pub fn entries(path: &Path) -> Result<Vec<String>, DirectoryError> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn made_twice_and_removed_twice() {
+    #[tokio::test]
+    async fn made_twice_and_removed_twice() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("7.0");
         let (uid, gid) = (
@@ -117,13 +135,14 @@ mod tests {
         make_for_user(&dir, uid, gid).unwrap();
         assert_eq!(std::fs::metadata(&dir).unwrap().mode() & 0o777, 0o700);
         assert_eq!(entries(root.path()).unwrap(), ["7.0"]);
-        remove(&dir).unwrap();
-        remove(&dir).unwrap();
+        let both = [dir.clone(), root.path().join("other")];
+        remove(&both).await.unwrap();
+        remove(&both).await.unwrap();
         assert!(entries(&dir).unwrap().is_empty());
     }
 
-    #[test]
-    fn links_are_not_followed() {
+    #[tokio::test]
+    async fn links_are_not_followed() {
         let root = tempfile::tempdir().unwrap();
         let kept = root.path().join("kept");
         std::fs::create_dir(&kept).unwrap();
@@ -139,7 +158,24 @@ mod tests {
         std::fs::remove_file(&dir).unwrap();
         std::fs::create_dir(&dir).unwrap();
         std::os::unix::fs::symlink(&kept, dir.join("link")).unwrap();
-        remove(&dir).unwrap();
+        remove(&[dir]).await.unwrap();
         assert!(kept.join("file").exists());
+    }
+
+    #[tokio::test]
+    async fn a_deep_tree_is_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let deep = root.path().join("deep");
+        std::fs::create_dir(&deep).unwrap();
+        // A path this long cannot be named at once: each level is made below the one before.
+        let script = "for i in $(seq 3000); do mkdir d && cd -P d || exit 1; done";
+        let made = std::process::Command::new("sh")
+            .args(["-c", script])
+            .current_dir(&deep)
+            .status()
+            .unwrap();
+        assert!(made.success());
+        remove(std::slice::from_ref(&deep)).await.unwrap();
+        assert!(!deep.exists());
     }
 }

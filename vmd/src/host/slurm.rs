@@ -275,9 +275,10 @@ impl Slurm for Commands {
     fn find_step(&self, step: &StepCommand, known: Option<ProcessId>) -> Option<Step> {
         let wanted = step_arguments(step.key.job, step.nodes, &self.shim);
         let is_ours = |args: &[&str]| args.len() > 1 && args[1..].iter().eq(wanted.iter());
-        let id = known
-            .filter(|id| id.is_alive(&self.proc_root))
-            .or_else(|| super::process::find(&self.proc_root, step.uid, &is_ours))?;
+        let id = match known {
+            Some(id) => id.is_alive(&self.proc_root).then_some(id),
+            None => super::process::find(&self.proc_root, step.uid, &is_ours),
+        }?;
         self.adopt(id)
     }
 
@@ -329,6 +330,22 @@ fn life_of(text: &str, restart: u32) -> JobLife {
         "COMPLETING" => JobLife::Ending,
         _ => JobLife::Gone,
     }
+}
+
+/// The last 16 KiB of a log, which a user's process may have made as long as it liked.
+#[must_use]
+pub fn log_tail(path: &Path) -> String {
+    use std::io::{Read, Seek, SeekFrom};
+    const TAIL: u64 = 16 * 1024;
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = std::fs::File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
 /// The end of a text in one line, at most 400 characters, control characters replaced.

@@ -32,6 +32,26 @@ pub enum CallError {
     Api(#[from] ApiError),
 }
 
+/// A call as it goes over the wire, with its NUL byte.
+///
+/// # Errors
+/// The parameters have no JSON form.
+pub fn encode_call<M: Method>(parameters: &M, upgrade: bool) -> Result<Vec<u8>, CallError> {
+    let protocol = |source| CallError::Protocol {
+        method: M::NAME,
+        source,
+    };
+    let json = |e: serde_json::Error| protocol(FrameError::Json(e.to_string()));
+    let call = Call {
+        method: M::NAME.to_owned(),
+        parameters: serde_json::to_value(parameters).map_err(json)?,
+        more: false,
+        oneway: false,
+        upgrade,
+    };
+    varlink::encode(&call).map_err(protocol)
+}
+
 /// A connection to a varlink service.
 #[derive(Debug)]
 pub struct Client<S> {
@@ -79,14 +99,7 @@ impl<S: Read + Write> Client<S> {
             source,
         };
         let json = |e: serde_json::Error| protocol(FrameError::Json(e.to_string()));
-        let call = Call {
-            method: M::NAME.to_owned(),
-            parameters: serde_json::to_value(parameters).map_err(json)?,
-            more: false,
-            oneway: false,
-            upgrade,
-        };
-        let bytes = varlink::encode(&call).map_err(protocol)?;
+        let bytes = encode_call(parameters, upgrade)?;
         self.stream.write_all(&bytes).map_err(io)?;
         self.stream.flush().map_err(io)?;
         let reply = self.receive(io, protocol)?;

@@ -47,6 +47,8 @@ const STRETCHES: [(&str, &str); 7] = [
 pub fn run(subject: Subject, progress: &Progress) -> Result<()> {
     packages::ensure(progress)?;
     let cache = Cache::open()?;
+    let _claim = cache.claim_lab(progress)?;
+    docker::ensure(&cache, progress)?;
     let options = Options {
         suite: Suite::Trixie,
         nodes: 1,

@@ -14,7 +14,7 @@ use crate::wait::{Look, wait_for};
 const LEFTOVERS: &str = include_str!("../lab/leftovers.sh");
 const LOOK: Duration = Duration::from_secs(60);
 /// How long things may take to go once nothing holds them.
-pub const DEADLINE: Duration = Duration::from_secs(10);
+pub const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Keys that may be there without any job: nodes that are alive, and history.
 const LASTING_KEYS: [&str; 2] = ["/muster/v1/nodes/", "/muster/v1/history/"];

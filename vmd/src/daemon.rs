@@ -28,6 +28,9 @@ const LAUNCH_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often vmd asks Slurm after jobs without a living shim.
 const ORPHANS_EVERY: Duration = Duration::from_secs(30);
 
+/// How soon it asks again after one that is completing.
+const ENDING_EVERY: Duration = Duration::from_secs(3);
+
 /// The command line of vmd.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -107,7 +110,9 @@ async fn look_for_orphans(registry: &Registry) {
     let mut ticks = tokio::time::interval(ORPHANS_EVERY);
     loop {
         ticks.tick().await;
-        registry.release_orphans().await;
+        if registry.release_orphans().await {
+            ticks.reset_after(ENDING_EVERY);
+        }
     }
 }
 

@@ -172,8 +172,9 @@ impl Registry {
     }
 
     /// Releases the jobs that have no living shim and that Slurm says are over: their epilog came
-    /// while no vmd ran.
-    pub async fn release_orphans(&self) {
+    /// while no vmd ran. Returns whether one is about to be over: it is to be looked at again soon.
+    pub async fn release_orphans(&self) -> bool {
+        let mut ending = false;
         for handle in self.all() {
             if handle.has_shim() {
                 continue;
@@ -183,10 +184,12 @@ impl Registry {
                     info!(job = %handle.key(), "over without an epilog here, releasing");
                     self.release(handle.key()).await;
                 }
-                Ok(JobLife::Alive | JobLife::Ending) => {}
+                Ok(JobLife::Ending) => ending = true,
+                Ok(JobLife::Alive) => {}
                 Err(e) => warn!(error = chain(&e), "cannot ask after job"),
             }
         }
+        ending
     }
 }
 

@@ -94,7 +94,7 @@ fn one(lab: &Lab, vms: u32) -> Result<(BTreeMap<String, u64>, u64)> {
     let script = format!(
         "salloc --quiet -n{vms} --vm=tiny:{vms} bash -c '
             muster wait --for running --timeout 60 >&2 && muster show --json > ~/show.json &&
-            srun --overlap -n1 sh -c \"cp /var/lib/muster/scratch/$SLURM_JOB_ID.*/vm0/disk.qcow2 ~/bare.qcow2;
+            srun --overlap -n1 sh -c \"cp /var/lib/muster/scratch/$SLURM_JOB_ID.0/vm0/disk.qcow2 ~/bare.qcow2;
                 cat /proc/\\$(pgrep -o -u alice qemu-system)/cmdline > ~/cmdline\"' && cat ~/show.json"
     );
     let output = lab.sh("ctl", User::Alice, &script, LONG)?;

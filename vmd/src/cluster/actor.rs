@@ -356,7 +356,6 @@ impl Actor {
             Event::ShimEnded(_) => {}
             Event::Lifeless(nodes) => self.nodes_are_lifeless(&nodes),
         }
-        self.answer_launches();
         self.observe();
     }
 

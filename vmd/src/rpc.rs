@@ -36,6 +36,9 @@ const MOST_CONNECTIONS: usize = 4096;
 /// Connections of one user other than root: a task per CPU of a large node may wait at once.
 const MOST_PER_USER: usize = 1024;
 
+/// The pause after a connection that could not be accepted.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
 /// How long a wait may take over its own limit to read the cluster once.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
 
@@ -118,9 +121,7 @@ impl Service {
                 Err(e) => {
                     // Out of descriptors, most likely: those that end give some back.
                     warn!(error = %e, "accept");
-                    tokio::time::timeout(Duration::from_millis(100), std::future::pending::<()>())
-                        .await
-                        .unwrap_or_default();
+                    tokio::time::sleep_until(Instant::now() + ACCEPT_RETRY).await;
                     continue;
                 }
             };

@@ -10,7 +10,5 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
-mod mac;
 
-pub use addresses::{AddressError, Addresses, Subnet};
-pub use mac::{Mac, MacPrefix};
+pub use addresses::{AddressError, Addresses};

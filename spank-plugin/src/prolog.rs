@@ -141,7 +141,7 @@ pub(crate) mod tests {
             .map(|(_, v)| (*v).to_owned())
     }
 
-    const REQUEST: &str = "{\"version\":1,\"definition\":\"tiny\",\"submitter\":\"salloc\",\
+    const REQUEST: &str = "{\"version\":2,\"definition\":\"tiny\",\"submitter\":\"salloc\",\
         \"groups\":[{\"template\":\"tiny\",\"count\":1}],\
         \"templates\":{\"tiny\":{\"image\":{\"file\":{\"path\":\"/x\"}}}}}";
 

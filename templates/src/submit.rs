@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use muster_types::ids::shown;
 use muster_types::image::{ImageRef, ImageUri};
 use muster_types::request::{
-    Accel, ClusterRequest, REQUEST_VERSION, RequestError, Submitter, TemplateSpec, VmGroup,
+    ClusterRequest, REQUEST_VERSION, RequestError, Submitter, TemplateSpec, VmGroup, Wait,
 };
 
 use crate::catalog::{Catalog, CatalogError};
@@ -95,16 +95,15 @@ pub fn resolve(
         }
         let spec = match library.get(&item.name) {
             Some(template) => TemplateSpec {
-                image: image(template, catalog, names, readable)?,
+                image: Some(image(template, catalog, names, readable)?),
                 accel: template.accel,
                 cpus: template.cpus,
                 memory: template.memory,
+                ..TemplateSpec::default()
             },
             None => TemplateSpec {
-                image: image_as_template(&item.name, library, catalog)?,
-                accel: Accel::default(),
-                cpus: None,
-                memory: None,
+                image: Some(image_as_template(&item.name, library, catalog)?),
+                ..TemplateSpec::default()
             },
         };
         templates.insert(item.name.clone(), spec);
@@ -119,7 +118,12 @@ pub fn resolve(
         submitter,
         groups: groups.collect(),
         templates,
+        resource_sets: BTreeMap::new(),
+        networks: BTreeMap::new(),
+        wait: Wait::default(),
+        wait_timeout: None,
     };
+    request.check_supported()?;
     request.to_json()?;
     Ok(request)
 }
@@ -257,10 +261,11 @@ mod tests {
         let r = submit("debian13:3,tiny,file,own").unwrap();
         assert_eq!(request::parse(&r.to_json().unwrap()).unwrap(), r);
         assert_eq!(r.vm_count(), 6);
-        assert_eq!(r.templates["debian13"].image.to_string(), "lab:debian13@0");
-        assert_eq!(r.templates["tiny"].image.to_string(), "lab:tiny@3");
-        assert_eq!(r.templates["own"].image.to_string(), "lab:tiny@3");
-        assert_eq!(r.templates["file"].image.to_string(), "/home/alice/d.qcow2");
+        let image = |name: &str| r.templates[name].image.as_ref().unwrap().to_string();
+        assert_eq!(image("debian13"), "lab:debian13@0");
+        assert_eq!(image("tiny"), "lab:tiny@3");
+        assert_eq!(image("own"), "lab:tiny@3");
+        assert_eq!(image("file"), "/home/alice/d.qcow2");
     }
 
     #[test]

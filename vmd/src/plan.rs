@@ -73,6 +73,7 @@ pub fn plan(
         list: facts.nodelist.clone(),
     })?;
     let request = request::parse(request.ok_or(PlanError::NoRequest)?)?;
+    request.check_supported()?;
     let placement = placement::place(&cpus, &request)?;
     let vms = request
         .vms()
@@ -130,7 +131,9 @@ impl fmt::Display for NodePlan {
             writeln!(f, "srun {}", step.join(" "))?;
         }
         for vm in &self.launch.vms {
-            writeln!(f, "# {}: {} vCPUs, {}", vm.rank, vm.vcpus, vm.spec.image)?;
+            let image = vm.spec.image.as_ref();
+            let image = image.map_or_else(|| "no image".to_owned(), ToString::to_string);
+            writeln!(f, "# {}: {} vCPUs, {image}", vm.rank, vm.vcpus)?;
         }
         Ok(())
     }
@@ -142,16 +145,15 @@ pub(crate) mod tests {
     use crate::journal::tests::facts;
     use crate::settings::tests::settings;
     use muster_types::image::ImageRef;
-    use muster_types::request::{Accel, REQUEST_VERSION, Submitter, TemplateSpec, VmGroup};
+    use muster_types::request::{Accel, REQUEST_VERSION, Submitter, TemplateSpec, VmGroup, Wait};
     use std::collections::BTreeMap;
 
     pub(crate) fn request(count: u32) -> String {
         let image = ImageRef::File { path: "/i".into() };
         let spec = TemplateSpec {
-            image,
+            image: Some(image),
             accel: Accel::Tcg,
-            cpus: None,
-            memory: None,
+            ..TemplateSpec::default()
         };
         ClusterRequest {
             version: REQUEST_VERSION,
@@ -162,6 +164,10 @@ pub(crate) mod tests {
                 count,
             }],
             templates: BTreeMap::from([("tiny".into(), spec)]),
+            resource_sets: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            wait: Wait::default(),
+            wait_timeout: None,
         }
         .to_json()
         .unwrap()

@@ -146,10 +146,9 @@ pub(super) mod tests {
             rank: Rank(rank),
             template: "t".into(),
             spec: TemplateSpec {
-                image: ImageRef::File { path: "/i".into() },
+                image: Some(ImageRef::File { path: "/i".into() }),
                 accel: Accel::Tcg,
-                cpus: None,
-                memory: None,
+                ..TemplateSpec::default()
             },
             vcpus: 1,
         };

@@ -49,6 +49,8 @@ enum RefusedError {
     Directory(#[from] overlay::OverlayError),
     #[error("{0}")]
     Kvm(String),
+    #[error("the VM has no image")]
+    NoImage,
 }
 
 /// Runs the plan's VMs until all are over or a signal comes; whether all of them started.
@@ -179,10 +181,11 @@ fn describe(
 ) -> Result<Vm, RefusedError> {
     let dir = PathBuf::from(&plan.scratch_dir).join(vm.rank.name());
     overlay::directory(&dir)?;
+    let image = vm.spec.image.clone().ok_or(RefusedError::NoImage)?;
     Ok(Vm {
         job: plan.key.job,
         rank: vm.rank,
-        image: vm.spec.image.clone(),
+        image,
         vcpus: vm.vcpus,
         memory,
         accel,

@@ -46,12 +46,12 @@ pub(crate) fn vm(rank: u32, image: &Path) -> VmPlan {
         rank: Rank(rank),
         template: "t".into(),
         spec: TemplateSpec {
-            image: ImageRef::File {
+            image: Some(ImageRef::File {
                 path: image.display().to_string(),
-            },
+            }),
             accel: Accel::Tcg,
-            cpus: None,
             memory: Some(Mib(32)),
+            ..TemplateSpec::default()
         },
         vcpus: 1,
     }

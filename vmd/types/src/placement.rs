@@ -130,8 +130,9 @@ fn fill(cpus: &[u32], sizes: &[u32], even: bool) -> Option<Vec<usize>> {
 mod tests {
     use super::*;
     use crate::image::ImageRef;
-    use crate::request::{Accel, REQUEST_VERSION, Submitter, TemplateSpec, VmGroup};
+    use crate::request::{REQUEST_VERSION, Submitter, TemplateSpec, VmGroup, Wait};
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     fn request(groups: &[(u32, Option<u32>)]) -> ClusterRequest {
         let image = ImageRef::File { path: "/i".into() };
@@ -152,14 +153,17 @@ mod tests {
                     (
                         format!("t{i}"),
                         TemplateSpec {
-                            image: image.clone(),
-                            accel: Accel::Auto,
+                            image: Some(image.clone()),
                             cpus: g.1,
-                            memory: None,
+                            ..TemplateSpec::default()
                         },
                     )
                 })
                 .collect(),
+            resource_sets: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            wait: Wait::default(),
+            wait_timeout: None,
         }
     }
 

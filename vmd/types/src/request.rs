@@ -5,25 +5,25 @@
 //! limits its size and checks every value again.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{MAX_VMS, Mib, shown};
-use crate::image::{ImageRef, check_name};
+use crate::ids::{MAX_VMS, shown};
+use crate::network::NetworkSpec;
+pub use crate::template::{Accel, MAX_VCPUS, TemplateSpec};
+use crate::words::words;
 
 /// The request's size limit in bytes; Slurm carries the job's environment in its messages.
 pub const MAX_REQUEST_BYTES: usize = 96 * 1024;
 
 /// The version of the format that this program writes and reads.
-pub const REQUEST_VERSION: u32 = 1;
+pub const REQUEST_VERSION: u32 = 2;
 
 /// Name of the job control variable; the prolog sees it with `SPANK_` before it.
 pub const REQUEST_VARIABLE: &str = "MUSTER_REQUEST";
 
-/// The most vCPUs a VM may have (QEMU's q35 machine takes 288 without an interrupt remapper, 1024
-/// since QEMU 8; Muster keeps to what all supported releases take).
-pub const MAX_VCPUS: u32 = 288;
+/// The most networks a VM may be on: each takes a slot of its PCI Express root.
+pub const MAX_NETWORKS: usize = 8;
 
 /// A virtual cluster as asked for at submission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +39,40 @@ pub struct ClusterRequest {
     pub groups: Vec<VmGroup>,
     /// The templates that the groups name.
     pub templates: BTreeMap<String, TemplateSpec>,
+    /// The networks of each resource set that the templates name, in the order of the VMs' NICs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resource_sets: BTreeMap<String, Vec<String>>,
+    /// The networks of those sets as the submit host has them. A node goes by its own definitions and
+    /// refuses the job where they differ.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub networks: BTreeMap<String, NetworkSpec>,
+    /// Until when batch scripts and steps wait.
+    #[serde(default, skip_serializing_if = "Wait::is_default")]
+    pub wait: Wait,
+    /// How long they wait at most, in seconds, 1 to 86400; none: as long as vmd waits for the VMs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_timeout: Option<u32>,
+}
+
+words! {
+    /// Until when the tasks of a job wait before they start (`--vm-wait`).
+    #[derive(Default)]
+    Wait {
+        /// All VMs are ready.
+        #[default]
+        Ready = "ready",
+        /// All guests' CPUs run.
+        Running = "running",
+        /// They do not wait.
+        No = "no",
+    }
+}
+
+impl Wait {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// `count` VMs of one template.
@@ -63,46 +97,6 @@ pub enum Submitter {
     Srun,
 }
 
-/// A template with inheritance and defaults resolved.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct TemplateSpec {
-    /// What the VM boots from.
-    pub image: ImageRef,
-    /// How guest code runs.
-    #[serde(default)]
-    pub accel: Accel,
-    /// vCPUs of a VM; by default the job's CPUs divided by its VMs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<u32>,
-    /// Guest RAM; by default a share of the job's memory on the node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Mib>,
-}
-
-/// How guest code runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Accel {
-    /// KVM where a vCPU can be made, else TCG with a warning that the user sees.
-    #[default]
-    Auto,
-    /// KVM, or the VM does not start.
-    Kvm,
-    /// Emulation.
-    Tcg,
-}
-
-impl fmt::Display for Accel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Kvm => "kvm",
-            Self::Tcg => "tcg",
-        })
-    }
-}
-
 /// Why a request is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
@@ -125,6 +119,31 @@ pub enum RequestError {
     /// A group of a template that the request lacks.
     #[error("the request names template '{0}' but does not hold it")]
     Template(String),
+    /// A template of a resource set that the request lacks.
+    #[error("the request names resource set '{0}' but does not hold it")]
+    Set(String),
+    /// A resource set of a network that the request lacks.
+    #[error("the request names network '{network}' of resource set '{set}' but does not hold it")]
+    Network {
+        /// The set.
+        set: String,
+        /// The network.
+        network: String,
+    },
+    /// A resource set of too many networks.
+    #[error("resource set '{0}' has more than {MAX_NETWORKS} networks")]
+    Networks(String),
+    /// A time outside its range.
+    #[error("wait-timeout: {0}, allowed are 1 to 86400 seconds")]
+    WaitTimeout(u32),
+    /// A key that this release does not act on.
+    #[error("template '{template}': key '{key}' is not supported by this release of muster")]
+    NotYet {
+        /// The template.
+        template: String,
+        /// The key.
+        key: &'static str,
+    },
     /// A value outside its range.
     #[error("template '{template}': {what}")]
     Value {
@@ -150,6 +169,21 @@ impl ClusterRequest {
             .iter()
             .filter_map(|g| Some((g, self.templates.get(&g.template)?)))
             .flat_map(|(g, t)| (0..g.count).map(move |_| (g.template.as_str(), t)))
+    }
+
+    /// Refuses what this release knows but does not act on: a VM without its mounts or drives would
+    /// look like one that has them.
+    ///
+    /// # Errors
+    /// [`RequestError::NotYet`] for the first such key.
+    pub fn check_supported(&self) -> Result<(), RequestError> {
+        for (template, spec) in &self.templates {
+            if let Some(key) = spec.not_yet().first() {
+                let template = shown(template);
+                return Err(RequestError::NotYet { template, key });
+            }
+        }
+        Ok(())
     }
 
     /// The request as it travels.
@@ -203,34 +237,27 @@ fn validate(request: &ClusterRequest) -> Result<(), RequestError> {
             template: shown(name),
             what,
         };
-        if let Some(cpus) = template.cpus
-            && !(1..=MAX_VCPUS).contains(&cpus)
-        {
-            return Err(bad(format!("cpus: {cpus}, allowed are 1 to {MAX_VCPUS}")));
+        template.check().map_err(bad)?;
+        let set = template.resource_set.as_ref();
+        if let Some(set) = set.filter(|set| !request.resource_sets.contains_key(*set)) {
+            return Err(RequestError::Set(shown(set)));
         }
-        if let Some(memory) = template.memory
-            && !(1..=1 << 30).contains(&memory.0)
-        {
-            return Err(bad(format!("memory: {memory}, allowed are 1 MiB to 1 PiB")));
-        }
-        validate_image(&template.image).map_err(bad)?;
     }
-    Ok(())
-}
-
-fn validate_image(image: &ImageRef) -> Result<(), String> {
-    let path = match image {
-        ImageRef::Repository {
-            repo, name, path, ..
-        } => {
-            check_name(repo).map_err(|e| e.to_string())?;
-            check_name(name).map_err(|e| e.to_string())?;
-            path
+    for (set, networks) in &request.resource_sets {
+        if networks.len() > MAX_NETWORKS {
+            return Err(RequestError::Networks(shown(set)));
         }
-        ImageRef::File { path } => path,
-    };
-    if !path.starts_with('/') || path.contains('\0') {
-        return Err(format!("image: '{}' is no absolute path", shown(path)));
+        if let Some(lost) = networks.iter().find(|n| !request.networks.contains_key(*n)) {
+            return Err(RequestError::Network {
+                set: shown(set),
+                network: shown(lost),
+            });
+        }
+    }
+    if let Some(seconds) = request.wait_timeout
+        && !(1..=86_400).contains(&seconds)
+    {
+        return Err(RequestError::WaitTimeout(seconds));
     }
     Ok(())
 }
@@ -238,6 +265,8 @@ fn validate_image(image: &ImageRef) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Mib;
+    use crate::image::ImageRef;
     use proptest::prelude::*;
 
     pub(crate) fn sample() -> ClusterRequest {
@@ -258,12 +287,16 @@ mod tests {
             templates: BTreeMap::from([(
                 "tiny".into(),
                 TemplateSpec {
-                    image,
+                    image: Some(image),
                     accel: Accel::Tcg,
-                    cpus: None,
                     memory: Some(Mib(128)),
+                    ..TemplateSpec::default()
                 },
             )]),
+            resource_sets: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            wait: Wait::default(),
+            wait_timeout: None,
         }
     }
 
@@ -292,13 +325,13 @@ mod tests {
             f(r.templates.get_mut("tiny").unwrap())
         };
         assert!(forge(&|r| tiny(r, &|t| t.cpus = Some(0))).contains("cpus: 0"));
-        assert!(forge(&|r| tiny(r, &|t| t.memory = Some(Mib(0)))).contains("memory: 0"));
-        assert!(
-            forge(&|r| tiny(r, &|t| t.image = ImageRef::File {
-                path: "etc/x".into()
-            }))
-            .contains("absolute")
-        );
+        let set = |t: &mut TemplateSpec| t.resource_set = Some("s".into());
+        assert!(forge(&|r| tiny(r, &set)).contains("resource set 's'"));
+        let network = |r: &mut ClusterRequest| {
+            r.resource_sets.insert("s".into(), vec!["n".into()]);
+        };
+        assert!(forge(&network).contains("network 'n' of resource set 's'"));
+        assert!(forge(&|r| r.wait_timeout = Some(0)).contains("wait-timeout: 0"));
     }
 
     #[test]
@@ -311,7 +344,7 @@ mod tests {
             parse(&"[".repeat(90_000)),
             Err(RequestError::Json(_))
         ));
-        assert!(parse("{\"version\":1,\"x\":0}").is_err());
+        assert!(parse("{\"version\":2,\"x\":0}").is_err());
     }
 
     proptest! {

@@ -309,7 +309,10 @@ pub fn view(
             Some(VmView {
                 node,
                 template: template.to_owned(),
-                image: spec.image.to_string(),
+                image: spec
+                    .image
+                    .as_ref()
+                    .map_or_else(|| "-".to_owned(), ToString::to_string),
                 status: reported.unwrap_or_else(|| VmStatus::pending(place, record.created_ms)),
             })
         })
@@ -398,14 +401,13 @@ mod tests {
     use super::*;
     use crate::ids::JobId;
     use crate::image::ImageRef;
-    use crate::request::{Accel, REQUEST_VERSION, Submitter, TemplateSpec, VmGroup};
+    use crate::request::{Accel, REQUEST_VERSION, Submitter, TemplateSpec, VmGroup, Wait};
 
     fn record() -> ClusterRecord {
         let spec = TemplateSpec {
-            image: ImageRef::File { path: "/i".into() },
+            image: Some(ImageRef::File { path: "/i".into() }),
             accel: Accel::Tcg,
-            cpus: None,
-            memory: None,
+            ..TemplateSpec::default()
         };
         ClusterRecord {
             key: JobKey {
@@ -436,6 +438,10 @@ mod tests {
                     count: 2,
                 }],
                 templates: BTreeMap::from([("t".into(), spec)]),
+                resource_sets: BTreeMap::new(),
+                networks: BTreeMap::new(),
+                wait: Wait::default(),
+                wait_timeout: None,
             },
             created_ms: 1,
         }

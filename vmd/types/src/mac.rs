@@ -3,9 +3,27 @@
 use std::fmt;
 use std::str::FromStr;
 
-use muster_types::ids::shown;
+use serde::{Deserialize, Serialize};
 
-use crate::AddressError;
+use crate::ids::shown;
+
+/// An Ethernet address that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MacError {
+    /// Not three bytes of an Ethernet address.
+    #[error("'{0}' is no MAC prefix such as 52:54:00 (three bytes, the first one even)")]
+    Prefix(String),
+    /// A VM's number does not fit the Ethernet address.
+    #[error(
+        "VM {vm} with mac-start-offset {start_offset} is beyond the 65536 MAC addresses of a prefix"
+    )]
+    Range {
+        /// Number of the VM on the network.
+        vm: u32,
+        /// The network's `mac-start-offset`.
+        start_offset: u32,
+    },
+}
 
 /// An Ethernet address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,8 +38,29 @@ impl fmt::Display for Mac {
 
 /// The first three bytes of a network's Ethernet addresses (`mac-prefix`, default `52:54:00`, the
 /// range that QEMU guests use).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct MacPrefix([u8; 3]);
+
+impl fmt::Display for MacPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}")
+    }
+}
+
+impl TryFrom<String> for MacPrefix {
+    type Error = MacError;
+    fn try_from(s: String) -> Result<Self, MacError> {
+        s.parse()
+    }
+}
+
+impl From<MacPrefix> for String {
+    fn from(prefix: MacPrefix) -> Self {
+        prefix.to_string()
+    }
+}
 
 impl Default for MacPrefix {
     fn default() -> Self {
@@ -30,12 +69,12 @@ impl Default for MacPrefix {
 }
 
 impl FromStr for MacPrefix {
-    type Err = AddressError;
+    type Err = MacError;
 
     /// Three hexadecimal bytes with colons. The lowest bit of the first stands for multicast
     /// (IEEE 802) and must be off.
-    fn from_str(s: &str) -> Result<Self, AddressError> {
-        let bad = || AddressError::MacPrefix(shown(s));
+    fn from_str(s: &str) -> Result<Self, MacError> {
+        let bad = || MacError::Prefix(shown(s));
         let mut bytes = [0; 3];
         let mut parts = s.split(':');
         for byte in &mut bytes {
@@ -59,11 +98,11 @@ impl MacPrefix {
     ///
     /// # Errors
     /// The number and the offset need more than the 16 bits that are left.
-    pub fn address(self, index: u8, vm: u32, start_offset: u32) -> Result<Mac, AddressError> {
+    pub fn address(self, index: u8, vm: u32, start_offset: u32) -> Result<Mac, MacError> {
         let number = vm
             .checked_add(start_offset)
             .and_then(|n| u16::try_from(n).ok())
-            .ok_or(AddressError::MacRange { vm, start_offset })?;
+            .ok_or(MacError::Range { vm, start_offset })?;
         let [a, b, c] = self.0;
         let [high, low] = number.to_be_bytes();
         Ok(Mac([a, b, c, index, high, low]))

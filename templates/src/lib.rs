@@ -14,6 +14,7 @@ pub mod catalog;
 pub mod definition;
 pub mod error;
 pub mod expand;
+pub mod key;
 pub mod library;
 pub mod nearest;
 pub mod repos;

@@ -211,7 +211,7 @@ impl<'a> Reader<'a> {
         });
     }
 
-    fn wrong(&mut self, node: &Node, key: &str, wanted: &str) {
+    pub(crate) fn wrong(&mut self, node: &Node, key: &str, wanted: &str) {
         let found = node.value.describe();
         self.error(node.at, key, format!("must be {wanted}, found {found}"));
     }
@@ -281,6 +281,67 @@ impl<'a> Reader<'a> {
             self.wrong(node, key, &format!("a whole number from {from} to {to}"));
         }
         number
+    }
+
+    /// A boolean; the words that YAML 1.1 has for one are taken in quotes too.
+    pub(crate) fn boolean(&mut self, node: &Node, key: &str) -> Option<bool> {
+        let found = match &node.value {
+            Value::Bool(found) => Some(*found),
+            Value::Text(text) => match text.to_ascii_lowercase().as_str() {
+                "true" | "yes" | "on" => Some(true),
+                "false" | "no" | "off" => Some(false),
+                _ => None,
+            },
+            _ => None,
+        };
+        if found.is_none() {
+            self.wrong(node, key, "true or false");
+        }
+        found
+    }
+
+    /// The items of a list, each with its path; a null is an empty one. `wanted` says what is listed.
+    pub(crate) fn items<'n>(
+        &mut self,
+        node: &'n Node,
+        key: &str,
+        wanted: &str,
+    ) -> Vec<(String, &'n Node)> {
+        match &node.value {
+            Value::List(items) => items
+                .iter()
+                .enumerate()
+                .map(|(i, item)| (format!("{key}[{i}]"), item))
+                .collect(),
+            Value::Null => Vec::new(),
+            _ => {
+                self.wrong(node, key, &format!("a list of {wanted}"));
+                Vec::new()
+            }
+        }
+    }
+
+    /// What `parse` makes of a text.
+    pub(crate) fn parsed<T, E: fmt::Display>(
+        &mut self,
+        node: &Node,
+        key: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let text = self.text(node, key)?;
+        match parse(&text) {
+            Ok(value) => Some(value),
+            Err(e) => {
+                self.error(node.at, key, e.to_string());
+                None
+            }
+        }
+    }
+
+    /// The mistake of a key that is not there; `node` is the map.
+    pub(crate) fn missing_key(&mut self, node: &Node, key: &str, word: &str) {
+        let message = format!("key '{word}' is missing");
+        self.error(node.at, key, message);
     }
 
     /// One of some words. An unquoted `no`, `yes`, `on` or `off` is read as the word.

@@ -20,4 +20,5 @@ pub mod nearest;
 pub mod repos;
 pub mod source;
 pub mod submit;
+pub mod template;
 mod tree;

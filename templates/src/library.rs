@@ -5,57 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use muster_types::ids::{Mib, shown};
-use muster_types::request::{Accel, MAX_VCPUS};
+use muster_types::ids::shown;
 
 use crate::error::{ConfigError, ConfigErrors};
 use crate::nearest::hint;
 use crate::source::{Source, Tree};
-use crate::tree::{self, Node, Reader, Value};
+use crate::template::{self, Rest, Settings};
+use crate::tree::{self, Node, Reader};
 
-/// The keys of a template in this release.
-const KEYS: &[&str] = &[
-    "accel",
-    "cpus",
-    "description",
-    "image",
-    "inherits",
-    "memory",
-];
-
-/// Keys that sites may have in their files and that this release does not act on.
-const LATER: &[&str] = &[
-    "bind-vcpus",
-    "cpu-model",
-    "custom-args",
-    "data-disks",
-    "disk-cache",
-    "disk-model",
-    "disk-size",
-    "dns-aliases",
-    "emulator-cores",
-    "firmware",
-    "full-node",
-    "gpus",
-    "hostname",
-    "hugepages",
-    "initrd",
-    "instance-id",
-    "kernel",
-    "kernel-args",
-    "machine-type",
-    "mount-points",
-    "nic-model",
-    "persistent-drives",
-    "qemu-bin",
-    "ready",
-    "ready-timeout",
-    "remote-display",
-    "resource-set",
-    "tpm",
-    "user-data",
-    "users",
-];
+/// The word that stands for no virtual machines.
+const NONE: &str = "none";
 
 /// How many templates may be above one.
 const MAX_ANCESTORS: usize = 32;
@@ -70,20 +29,68 @@ pub struct ResolvedTemplate {
     pub name: String,
     /// What it is for, for lists.
     pub description: String,
-    /// The image as written; none: the template cannot be run, only inherited.
-    pub image: Option<String>,
-    /// How guest code runs.
-    pub accel: Accel,
-    /// vCPUs of a VM.
-    pub cpus: Option<u32>,
-    /// Guest RAM.
-    pub memory: Option<Mib>,
     /// The template it inherits from.
     pub inherits: Option<String>,
     /// Which tree defines it.
     pub tree: Tree,
     /// `FILE:LINE` of its definition.
     pub defined_at: String,
+    settings: Settings,
+    origins: BTreeMap<&'static str, Origin>,
+}
+
+/// Where a key of a template comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The template that sets it.
+    pub template: String,
+    /// The tree of that template.
+    pub tree: Tree,
+    /// The file.
+    pub file: String,
+    /// Line and column of the value.
+    pub at: (u64, u64),
+}
+
+impl ResolvedTemplate {
+    /// What it sets and inherits.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Where a key comes from; `None` where it is not set.
+    #[must_use]
+    pub fn origin(&self, key: &str) -> Option<&Origin> {
+        self.origins.get(key)
+    }
+
+    /// The template as `templates.yaml` would hold it without inheritance.
+    #[must_use]
+    pub fn to_yaml(&self) -> String {
+        self.settings.to_yaml(&self.name, &self.description)
+    }
+
+    /// A mistake in a key, told where the key is set.
+    #[must_use]
+    pub fn mistake(&self, key: &str, message: String) -> ConfigError {
+        let place = self.origin(key);
+        let template = place.map_or(&self.name, |o| &o.template);
+        ConfigError {
+            file: place.map_or_else(
+                || {
+                    self.defined_at
+                        .rsplit_once(':')
+                        .map_or("", |(f, _)| f)
+                        .to_owned()
+                },
+                |o| o.file.clone(),
+            ),
+            at: place.map(|o| o.at),
+            key: tree::join(&shown(template), key),
+            message,
+        }
+    }
 }
 
 /// A template as written.
@@ -91,12 +98,8 @@ pub struct ResolvedTemplate {
 struct Written {
     source: usize,
     at: (u64, u64),
-    description: Option<String>,
-    inherits: Option<(String, (u64, u64))>,
-    image: Option<String>,
-    accel: Option<Accel>,
-    cpus: Option<u32>,
-    memory: Option<Mib>,
+    settings: Settings,
+    rest: Rest,
 }
 
 /// All templates that a user may name.
@@ -180,70 +183,23 @@ fn template(
     key: &Node,
     node: &Node,
 ) -> Written {
-    let mut written = Written {
-        source,
-        at: key.at,
-        description: None,
-        inherits: None,
-        image: None,
-        accel: None,
-        cpus: None,
-        memory: None,
-    };
     if name.is_empty()
         || name.len() > 128
-        || name.contains([',', ':', '/'])
+        || name.contains([',', ':', '/', '='])
         || name.contains(|c: char| c.is_whitespace() || c.is_control())
     {
-        let message = "a template's name has 1 to 128 bytes, none of them , : / or white space";
+        let message = "a template's name has 1 to 128 bytes, none of them , : / = or white space";
         reader.error(key.at, &shown(name), message.into());
+    } else if name == NONE {
+        let message = "'none' is no name for a template: --vm=none means no virtual machines";
+        reader.error(key.at, name, message.into());
     }
-    let name = shown(name);
-    for (word, key, value) in reader.map(node, &name) {
-        let path = tree::join(&name, word);
-        match word {
-            "description" => written.description = reader.text(value, &path),
-            "inherits" => written.inherits = reader.text(value, &path).map(|t| (t, value.at)),
-            "image" => written.image = reader.text(value, &path),
-            "accel" => {
-                let choices = [
-                    ("auto", Accel::Auto),
-                    ("kvm", Accel::Kvm),
-                    ("tcg", Accel::Tcg),
-                ];
-                written.accel = reader.choice(value, &path, &choices);
-            }
-            "cpus" => {
-                let cpus = reader.number(value, &path, 1, u64::from(MAX_VCPUS));
-                written.cpus = cpus.and_then(|n| u32::try_from(n).ok());
-            }
-            "memory" => written.memory = memory(reader, value, &path),
-            later if LATER.contains(&later) => {
-                reader.unsupported_key(key, &path, later);
-            }
-            _ => reader.unknown_key(key, &path, word, KEYS),
-        }
-    }
-    written
-}
-
-fn memory(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<Mib> {
-    if let Value::Float(_) | Value::Bool(_) | Value::List(_) | Value::Map(_) | Value::Null =
-        node.value
-    {
-        let found = node.value.describe();
-        let message = format!("must be an amount of memory such as 512M or 4G, found {found}");
-        reader.error(node.at, path, message);
-        return None;
-    }
-    let text = reader.text(node, path)?;
-    match text.parse() {
-        Ok(memory) => Some(memory),
-        Err(e) => {
-            let e: muster_types::ids::IdError = e;
-            reader.error(node.at, path, e.to_string());
-            None
-        }
+    let (settings, rest) = template::read(reader, node, &shown(name));
+    Written {
+        source,
+        at: key.at,
+        settings,
+        rest,
     }
 }
 
@@ -257,19 +213,23 @@ impl<'a> Resolver<'a> {
     fn resolve(&mut self, name: &'a str, tree: Tree, written: &'a Written) -> ResolvedTemplate {
         let mut resolved = ResolvedTemplate {
             name: name.to_owned(),
-            description: written.description.clone().unwrap_or_default(),
-            image: written.image.clone(),
-            accel: Accel::default(),
-            cpus: written.cpus,
-            memory: written.memory,
-            inherits: written.inherits.as_ref().map(|(parent, _)| parent.clone()),
+            description: written.rest.description.clone().unwrap_or_default(),
+            inherits: written
+                .rest
+                .inherits
+                .as_ref()
+                .map(|(parent, _)| parent.clone()),
             tree,
             defined_at: format!("{}:{}", self.sources[written.source].path, written.at.0),
+            settings: written.settings.clone(),
+            origins: BTreeMap::new(),
         };
-        let mut accel = written.accel;
+        for (key, _) in &written.rest.places {
+            self.origin(&mut resolved, key, (name, tree, written));
+        }
         let mut path = vec![(tree, name)];
         let mut child = written;
-        while let Some((parent, _)) = &child.inherits {
+        while let Some((parent, _)) = &child.rest.inherits {
             let Some((parent_tree, next)) = self.parent(&path, parent) else {
                 // A template further up reports it itself.
                 if path.len() == 1 {
@@ -288,13 +248,45 @@ impl<'a> Resolver<'a> {
             }
             child = next;
             path.push((parent_tree, parent));
-            resolved.image = resolved.image.or_else(|| child.image.clone());
-            accel = accel.or(child.accel);
-            resolved.cpus = resolved.cpus.or(child.cpus);
-            resolved.memory = resolved.memory.or(child.memory);
+            let mut inherited = Vec::new();
+            let settings = &mut resolved.settings;
+            settings.inherit(&child.settings, |key| inherited.push(key));
+            for key in inherited {
+                self.origin(&mut resolved, key, (parent, parent_tree, child));
+            }
         }
-        resolved.accel = accel.unwrap_or_default();
+        self.agree(&resolved);
         resolved
+    }
+
+    /// Notes where a key of a template comes from.
+    fn origin(&self, to: &mut ResolvedTemplate, key: &'static str, of: (&str, Tree, &Written)) {
+        let (template, tree, written) = of;
+        let place = written.rest.places.iter().find(|(k, _)| *k == key);
+        let Some((_, at)) = place else { return };
+        let origin = Origin {
+            template: template.to_owned(),
+            tree,
+            file: self.sources[written.source].path.clone(),
+            at: *at,
+        };
+        to.origins.insert(key, origin);
+    }
+
+    /// Keys that do not go together, told for the template that brings them together.
+    fn agree(&mut self, template: &ResolvedTemplate) {
+        for (key, other, message) in template::disagreements(&template.settings) {
+            let own = |key| {
+                let origin = template.origin(key);
+                origin.is_some_and(|o| (o.tree, &o.template) == (template.tree, &template.name))
+            };
+            if own(key) {
+                self.errors.push(template.mistake(key, message));
+            } else if own(other) {
+                let message = format!("with it, the inherited '{key}' {message}");
+                self.errors.push(template.mistake(other, message));
+            }
+        }
     }
 
     /// The parent as the last template of `path` sees it. For a user's template that is a user's one
@@ -328,7 +320,7 @@ impl<'a> Resolver<'a> {
     }
 
     fn no_parent(&mut self, tree: Tree, name: &str, written: &Written) {
-        let Some((parent, _)) = &written.inherits else {
+        let Some((parent, _)) = &written.rest.inherits else {
             return;
         };
         let parent_shown = shown(parent);
@@ -356,7 +348,7 @@ impl<'a> Resolver<'a> {
     fn error(&mut self, written: &Written, key: String, message: String) {
         self.errors.push(ConfigError {
             file: self.sources[written.source].path.clone(),
-            at: written.inherits.as_ref().map(|(_, at)| *at),
+            at: written.rest.inherits.as_ref().map(|(_, at)| *at),
             key,
             message,
         });
@@ -366,6 +358,8 @@ impl<'a> Resolver<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use muster_types::ids::Mib;
+    use muster_types::template::Accel;
     use proptest::prelude::*;
 
     fn system(text: &str) -> Source {
@@ -391,11 +385,16 @@ mod tests {
         let library = Library::parse(&[system(text)]).unwrap();
         let big = library.get("big").unwrap();
         assert_eq!(big.description, "");
-        assert_eq!(big.image.as_deref(), Some("lab:tiny"));
+        let own = big.settings();
+        assert_eq!(own.image.as_deref(), Some("lab:tiny"));
         assert_eq!(
-            (big.cpus, big.memory, big.accel),
-            (Some(4), Some(Mib(2048)), Accel::Tcg)
+            (own.cpus, own.memory, own.accel),
+            (Some(4), Some(Mib(2048)), Some(Accel::Tcg))
         );
+        let image = big.origin("image").unwrap();
+        assert_eq!((image.template.as_str(), image.at), ("base", (3, 10)));
+        assert_eq!(big.origin("memory").unwrap().template, "big");
+        assert_eq!(big.origin("disk-size"), None);
         assert_eq!(big.defined_at, "/etc/muster/templates.yaml:6");
         assert_eq!(library.names().collect::<Vec<_>>(), ["base", "big"]);
     }
@@ -408,25 +407,28 @@ mod tests {
         ];
         let library = Library::parse(&sources).unwrap();
         let a = library.get("a").unwrap();
+        let own = a.settings();
         assert_eq!(
-            (a.tree, a.cpus, a.memory),
+            (a.tree, own.cpus, own.memory),
             (Tree::User, Some(2), Some(Mib(1024)))
         );
-        assert_eq!(library.get("c").unwrap().image.as_deref(), Some("other"));
+        assert_eq!(a.origin("cpus").unwrap().tree, Tree::System);
+        let c = library.get("c").unwrap().settings();
+        assert_eq!(c.image.as_deref(), Some("other"));
         assert_eq!(library.get("b").unwrap().tree, Tree::System);
     }
 
     #[test]
     fn all_mistakes_are_told_at_once() {
-        let text = "a:\n  imge: x\n  cpus: none\n  memory: 4K\nb:\n  accel: kwm\n  inherits: c\n  mount-points: {}\n";
+        let text = "a:\n  imge: x\n  cpus: none\n  memory: 4K\nb:\n  accel: kwm\n  inherits: c\n  mount-points: {a: }\n";
         let errors = Library::parse(&[system(text)]).unwrap_err().to_string();
         let golden = "\
-/etc/muster/templates.yaml:2:3: a.imge: unknown key (did you mean 'image'?); allowed are accel, cpus, description, image, inherits, memory
+/etc/muster/templates.yaml:2:3: a.imge: unknown key (did you mean 'image'?)
 /etc/muster/templates.yaml:3:9: a.cpus: must be a whole number from 1 to 288, found the text 'none'
 /etc/muster/templates.yaml:4:11: a.memory: '4K' is no amount of memory: a number with M, G or T (binary units), such as 512M or 4G
 /etc/muster/templates.yaml:6:10: b.accel: must be one of auto, kvm, tcg, found the text 'kwm' (did you mean 'kvm'?)
 /etc/muster/templates.yaml:7:13: b.inherits: no template 'c'
-/etc/muster/templates.yaml:8:3: b.mount-points: key 'mount-points' is not supported by this release of muster";
+/etc/muster/templates.yaml:8:19: b.mount-points.a: must be a path, or a map with path, readonly and type, found nothing";
         assert_eq!(errors, golden);
     }
 
@@ -499,7 +501,7 @@ mod tests {
             // t6 is the only root, so that a library without a mistake has its image everywhere.
             texts[0].push_str("t6: {image: x}\n");
             if let Ok(library) = Library::parse(&[system(&texts[0]), user(&texts[1])]) {
-                prop_assert!(library.iter().all(|t| t.image.is_some()));
+                prop_assert!(library.iter().all(|t| t.settings().image.is_some()));
             }
         }
     }

@@ -96,9 +96,9 @@ pub fn resolve(
         let spec = match library.get(&item.name) {
             Some(template) => TemplateSpec {
                 image: Some(image(template, catalog, names, readable)?),
-                accel: template.accel,
-                cpus: template.cpus,
-                memory: template.memory,
+                accel: template.settings().accel.unwrap_or_default(),
+                cpus: template.settings().cpus,
+                memory: template.settings().memory,
                 ..TemplateSpec::default()
             },
             None => TemplateSpec {
@@ -136,6 +136,7 @@ fn image(
 ) -> Result<ImageRef, SubmitError> {
     let name = || template.name.clone();
     let written = template
+        .settings()
         .image
         .as_deref()
         .ok_or_else(|| SubmitError::NoImage(name()))?;
@@ -212,7 +213,7 @@ mod tests {
 
     fn submit(definition: &str) -> Result<ClusterRequest, String> {
         let text = "debian13: {image: debian13, memory: 1G}\nbase: {}\nfile: {image: '%{homedir}/d.qcow2'}\n\
-                    gone: {image: gone}\nrel: {image: a/b}\nclosed: {image: /no}\nodd: {image: 'a b'}\n\
+                    gone: {image: gone}\nrel: {image: a/b}\nclosed: {image: /no}\nodd: {image: '%{env:ODD}'}\n\
                     own: {image: '%{env:IMAGE}'}\nbad: {image: '%{nope}'}\n";
         let library = Library::parse(&[Source {
             path: "templates.yaml".into(),
@@ -232,7 +233,11 @@ mod tests {
         if definition.starts_with("unseen") {
             catalog.repos[0].problem = Some("/srv: permission denied".into());
         }
-        let env = |name: &str| (name == "IMAGE").then(|| "tiny@3".to_owned());
+        let env = |name: &str| match name {
+            "IMAGE" => Some("tiny@3".to_owned()),
+            "ODD" => Some("a b".to_owned()),
+            _ => None,
+        };
         let names = Names {
             home: Some("/home/alice"),
             user: "alice",

@@ -402,11 +402,18 @@ impl<'a> Reader<'a> {
         self.error(name.at, key, message);
     }
 
-    /// The mistake of a key that nobody knows.
+    /// The mistake of a key that nobody knows. A long list of keys helps only who has none in mind.
     pub(crate) fn unknown_key(&mut self, name: &Node, key: &str, word: &str, allowed: &[&str]) {
+        const FEW: usize = 12;
         let near = hint(word, allowed.iter().copied());
-        let message = format!("unknown key{near}; allowed are {}", allowed.join(", "));
-        self.error(name.at, key, message);
+        let list = if near.is_empty() || allowed.len() <= FEW {
+            let mut allowed = allowed.to_vec();
+            allowed.sort_unstable();
+            format!("; allowed are {}", allowed.join(", "))
+        } else {
+            String::new()
+        };
+        self.error(name.at, key, format!("unknown key{near}{list}"));
     }
 }
 

@@ -137,7 +137,7 @@ pub struct Ethernet {
     pub network_layer: Layer,
     /// MTU of the underlay, in bytes; guests get 50 less.
     pub mtu: u16,
-    /// First three bytes of the VMs' MAC addresses.
+    /// First bytes of the VMs' MAC addresses.
     pub mac_prefix: MacPrefix,
     /// Added to the VM's number in its MAC address.
     pub mac_start_offset: u32,
@@ -223,7 +223,7 @@ pub struct Bridged {
     pub tap_prefix: String,
     /// MTU of the guests, in bytes.
     pub mtu: u16,
-    /// First three bytes of the VMs' MAC addresses.
+    /// First bytes of the VMs' MAC addresses.
     pub mac_prefix: MacPrefix,
     /// VLANs; none: as the bridge has it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

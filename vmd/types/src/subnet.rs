@@ -169,6 +169,54 @@ impl Subnet {
     }
 }
 
+impl Subnet6 {
+    /// A range that is known to be one; host bits are cleared.
+    #[must_use]
+    pub const fn new(base: Ipv6Addr, length: u8) -> Self {
+        let length = if length > 128 { 128 } else { length };
+        let mask = match length {
+            0 => 0,
+            n => u128::MAX << (128 - n),
+        };
+        Self {
+            base: base.to_bits() & mask,
+            length,
+        }
+    }
+
+    /// Number of addresses; at most 2^64 - 1 are counted.
+    #[must_use]
+    pub fn size(self) -> u64 {
+        1_u64
+            .checked_shl(128 - u32::from(self.length))
+            .unwrap_or(u64::MAX)
+    }
+
+    /// The network address.
+    #[must_use]
+    pub fn base(self) -> Ipv6Addr {
+        Ipv6Addr::from(self.base)
+    }
+
+    /// Length of the network prefix in bits, 0 to 128.
+    #[must_use]
+    pub fn prefix_length(self) -> u8 {
+        self.length
+    }
+
+    /// Whether an address is in it.
+    #[must_use]
+    pub fn contains(self, address: Ipv6Addr) -> bool {
+        Self::new(address, self.length) == self
+    }
+
+    /// Whether any address is in both.
+    #[must_use]
+    pub fn overlaps(self, other: Self) -> bool {
+        self.contains(other.base()) || other.contains(self.base())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,5 +266,11 @@ mod tests {
         assert!(!subnet("10.200.0.0/16").overlaps(subnet("10.201.0.0/16")));
         assert!(subnet("0.0.0.0/0").contains(Ipv4Addr::LOCALHOST));
         assert_eq!(subnet("10.0.0.0/29").size(), 8);
+        let subnet6 = |s: &str| s.parse::<Subnet6>().unwrap();
+        assert!(subnet6("fd00::/8").overlaps(subnet6("fd12:3400::/32")));
+        assert!(!subnet6("fd00::/64").overlaps(subnet6("fd00:0:0:1::/64")));
+        assert!(subnet6("::/0").contains(Ipv6Addr::LOCALHOST));
+        assert_eq!(subnet6("fd00::/120").size(), 256);
+        assert_eq!(subnet6("fd00::/64").size(), u64::MAX);
     }
 }

@@ -172,6 +172,11 @@ pub(super) fn parse(
         place,
         at: key.at,
     };
+    if !matches!(node.value, Value::Map(_) | Value::Null) {
+        let wanted = "a map with users, groups, accounts or partitions, such as {groups: [ib]}";
+        reader.wrong(node, path, wanted);
+        return rule;
+    }
     let before = reader.errors.len();
     let keys = reader.map(node, path);
     let is_empty = keys.is_empty();

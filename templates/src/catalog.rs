@@ -30,7 +30,7 @@ pub struct Catalog {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CatalogError {
     /// No repository of that name.
-    #[error("image '{uri}': no repository '{repo}'{hint}")]
+    #[error("image '{uri}': no repository '{repo}'{hint}; {known}")]
     NoRepository {
         /// The image as written.
         uri: String,
@@ -38,6 +38,8 @@ pub enum CatalogError {
         repo: String,
         /// The nearest name, or nothing.
         hint: String,
+        /// Which there are, as a clause.
+        known: String,
     },
     /// No image of that name.
     #[error("no image '{uri}'{hint} in {searched}")]
@@ -80,6 +82,7 @@ impl Catalog {
                 uri: uri.to_string(),
                 repo: repo.clone(),
                 hint: hint(repo, self.repos.iter().map(|r| r.name.as_str())),
+                known: self.known(),
             });
         }
         let Some((repo, revisions)) = repos().find_map(|r| Some((r, r.images.get(&uri.name)?)))
@@ -110,6 +113,19 @@ impl Catalog {
             name: uri.name.clone(),
             revision,
         })
+    }
+
+    /// Whether any repository has an image of that name.
+    pub(crate) fn has(&self, image: &str) -> bool {
+        self.repos.iter().any(|r| r.images.contains_key(image))
+    }
+
+    fn known(&self) -> String {
+        let names: Vec<_> = self.repos.iter().map(|r| r.name.as_str()).collect();
+        match names.as_slice() {
+            [] => "repos.yaml names none".to_owned(),
+            names => format!("repositories are {}", names.join(", ")),
+        }
     }
 
     /// The repositories that cannot be listed, as the end of a sentence; empty if there are none.
@@ -185,11 +201,9 @@ mod tests {
             e,
             "no image 'debian12' (did you mean 'debian13'?) in repository 'mine', repository 'lab', repository 'lost' (permission denied)"
         );
-        assert!(
-            find("lob:tiny")
-                .unwrap_err()
-                .contains("no repository 'lob' (did you mean 'lab'?)")
-        );
+        assert!(find("lob:tiny").unwrap_err().contains(
+            "no repository 'lob' (did you mean 'lab'?); repositories are mine, lab, lost"
+        ));
         assert!(
             find("lab:tiny@7")
                 .unwrap_err()

@@ -41,49 +41,57 @@ pub enum DefinitionError {
 /// Parses a definition. The part behind the last `:` of an item is its count when it is a number.
 ///
 /// # Errors
-/// See [`DefinitionError`].
-pub fn parse(text: &str) -> Result<Vec<Item>, DefinitionError> {
+/// Each mistake in it; see [`DefinitionError`].
+pub fn parse(text: &str) -> Result<Vec<Item>, Vec<DefinitionError>> {
     if text.trim().is_empty() {
-        return Err(DefinitionError::Empty);
+        return Err(vec![DefinitionError::Empty]);
     }
-    let mut items = Vec::new();
-    for (index, item) in (1..).zip(text.split(',')) {
-        let item = item.trim();
-        let is_number = |s: &str| {
-            let digits = s.strip_prefix(['-', '+']).unwrap_or(s);
-            !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
-        };
-        let (name, count) = match item.rsplit_once(':') {
-            Some((name, count)) if is_number(count) => {
-                let in_range = count.parse().ok().filter(|n| (1..=MAX_VMS).contains(n));
-                let item = || shown(item);
-                let count = in_range.ok_or_else(|| DefinitionError::Count {
-                    index,
-                    item: item(),
-                });
-                (name, count?)
-            }
-            // `tiny:` and `tiny:abc`: the latter may be an image of a repository.
-            Some((_, "")) => {
-                let item = shown(item);
-                return Err(DefinitionError::Count { index, item });
-            }
-            _ => (item, 1),
-        };
-        if name.is_empty() {
-            let item = shown(item);
-            return Err(DefinitionError::NoName { index, item });
+    let (mut items, mut errors) = (Vec::new(), Vec::new());
+    for (index, text) in (1..).zip(text.split(',')) {
+        match item(index, text.trim()) {
+            Ok(item) => items.push(item),
+            // Nobody reads more.
+            Err(e) if errors.len() < 20 => errors.push(e),
+            Err(_) => {}
         }
-        items.push(Item {
-            name: name.to_owned(),
-            count,
-        });
     }
     let total: u64 = items.iter().map(|i| u64::from(i.count)).sum();
     if total > u64::from(MAX_VMS) {
-        return Err(DefinitionError::Total(total));
+        errors.push(DefinitionError::Total(total));
     }
-    Ok(items)
+    if errors.is_empty() {
+        Ok(items)
+    } else {
+        Err(errors)
+    }
+}
+
+fn item(index: usize, item: &str) -> Result<Item, DefinitionError> {
+    let is_number = |s: &str| {
+        let digits = s.strip_prefix(['-', '+']).unwrap_or(s);
+        !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
+    };
+    let bad_count = || DefinitionError::Count {
+        index,
+        item: shown(item),
+    };
+    let (name, count) = match item.rsplit_once(':') {
+        Some((name, count)) if is_number(count) => {
+            let in_range = count.parse().ok().filter(|n| (1..=MAX_VMS).contains(n));
+            (name, in_range.ok_or_else(bad_count)?)
+        }
+        // `tiny:` and `tiny:abc`: the latter may be an image of a repository.
+        Some((_, "")) => return Err(bad_count()),
+        _ => (item, 1),
+    };
+    if name.is_empty() {
+        let item = shown(item);
+        return Err(DefinitionError::NoName { index, item });
+    }
+    Ok(Item {
+        name: name.to_owned(),
+        count,
+    })
 }
 
 #[cfg(test)]
@@ -107,11 +115,21 @@ mod tests {
 
     #[test]
     fn mistakes_name_their_item() {
-        let say = |text: &str| parse(text).unwrap_err().to_string();
+        let say = |text: &str| {
+            let all = parse(text).unwrap_err();
+            all.iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; ")
+        };
         assert_eq!(say("tiny,tpl:0"), "item 2 'tpl:0': count must be 1..4096");
         assert_eq!(say("tpl:5000"), "item 1 'tpl:5000': count must be 1..4096");
         assert_eq!(say("tpl:-1"), "item 1 'tpl:-1': count must be 1..4096");
         assert_eq!(say("tpl:"), "item 1 'tpl:': count must be 1..4096");
+        assert_eq!(
+            say("a:0,b,c:x:"),
+            "item 1 'a:0': count must be 1..4096; item 3 'c:x:': count must be 1..4096"
+        );
         assert!(say("tiny,").contains("item 2 ''"));
         assert!(say(":3").contains("name is missing"));
         assert!(say("a:4096,b").contains("4097 VMs"));

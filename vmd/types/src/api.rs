@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{JobId, JobKey, NodeName, Rank};
 use crate::request::TemplateSpec;
 use crate::state::{ClusterView, VmStatus};
+use crate::words::words;
 
 /// Where vmd listens, unless `MUSTER_VMD_SOCKET` says otherwise.
 pub const SOCKET: &str = "/run/muster/vmd.sock";
@@ -74,6 +75,9 @@ pub struct JobFacts {
     pub cpus_per_node: String,
     /// `SLURM_JOB_PARTITION`.
     pub partition: String,
+    /// `SLURM_JOB_ACCOUNT`; none: the job has no account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
     /// `SLURM_JOB_SLUID` (Slurm 25.11 and later): the id in the job's cgroup names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sluid: Option<String>,
@@ -185,6 +189,20 @@ pub enum Until {
     Ready,
     /// No VM is left.
     Stopped,
+}
+
+words! {
+    /// Until when the tasks of a job wait before they start (`--vm-wait`).
+    #[derive(Default)]
+    Wait {
+        /// All VMs are ready.
+        #[default]
+        Ready = "ready",
+        /// All guests' CPUs run.
+        Running = "running",
+        /// They do not wait.
+        No = "no",
+    }
 }
 
 /// How a wait ended.

@@ -130,7 +130,7 @@ fn fill(cpus: &[u32], sizes: &[u32], even: bool) -> Option<Vec<usize>> {
 mod tests {
     use super::*;
     use crate::image::ImageRef;
-    use crate::request::{REQUEST_VERSION, Submitter, TemplateSpec, VmGroup, Wait};
+    use crate::request::{REQUEST_VERSION, Submitter, TemplateSpec, VmGroup};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -162,8 +162,6 @@ mod tests {
                 .collect(),
             resource_sets: BTreeMap::new(),
             networks: BTreeMap::new(),
-            wait: Wait::default(),
-            wait_timeout: None,
         }
     }
 

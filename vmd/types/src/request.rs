@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{MAX_VMS, shown};
 use crate::network::NetworkSpec;
 pub use crate::template::{Accel, MAX_VCPUS, TemplateSpec};
-use crate::words::words;
 
 /// The request's size limit in bytes; Slurm carries the job's environment in its messages.
 pub const MAX_REQUEST_BYTES: usize = 96 * 1024;
@@ -46,33 +45,6 @@ pub struct ClusterRequest {
     /// refuses the job where they differ.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub networks: BTreeMap<String, NetworkSpec>,
-    /// Until when batch scripts and steps wait.
-    #[serde(default, skip_serializing_if = "Wait::is_default")]
-    pub wait: Wait,
-    /// How long they wait at most, in seconds, 1 to 86400; none: as long as vmd waits for the VMs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait_timeout: Option<u32>,
-}
-
-words! {
-    /// Until when the tasks of a job wait before they start (`--vm-wait`).
-    #[derive(Default)]
-    Wait {
-        /// All VMs are ready.
-        #[default]
-        Ready = "ready",
-        /// All guests' CPUs run.
-        Running = "running",
-        /// They do not wait.
-        No = "no",
-    }
-}
-
-impl Wait {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// `count` VMs of one template.
@@ -133,9 +105,6 @@ pub enum RequestError {
     /// A resource set of too many networks.
     #[error("resource set '{0}' has more than {MAX_NETWORKS} networks")]
     Networks(String),
-    /// A time outside its range.
-    #[error("wait-timeout: {0}, allowed are 1 to 86400 seconds")]
-    WaitTimeout(u32),
     /// A key that this release does not act on.
     #[error("template '{template}': key '{key}' is not supported by this release of muster")]
     NotYet {
@@ -254,11 +223,6 @@ fn validate(request: &ClusterRequest) -> Result<(), RequestError> {
             });
         }
     }
-    if let Some(seconds) = request.wait_timeout
-        && !(1..=86_400).contains(&seconds)
-    {
-        return Err(RequestError::WaitTimeout(seconds));
-    }
     Ok(())
 }
 
@@ -295,8 +259,6 @@ mod tests {
             )]),
             resource_sets: BTreeMap::new(),
             networks: BTreeMap::new(),
-            wait: Wait::default(),
-            wait_timeout: None,
         }
     }
 
@@ -331,7 +293,6 @@ mod tests {
             r.resource_sets.insert("s".into(), vec!["n".into()]);
         };
         assert!(forge(&network).contains("network 'n' of resource set 's'"));
-        assert!(forge(&|r| r.wait_timeout = Some(0)).contains("wait-timeout: 0"));
     }
 
     #[test]

@@ -401,7 +401,7 @@ mod tests {
     use super::*;
     use crate::ids::JobId;
     use crate::image::ImageRef;
-    use crate::request::{Accel, REQUEST_VERSION, Submitter, TemplateSpec, VmGroup, Wait};
+    use crate::request::{Accel, REQUEST_VERSION, Submitter, TemplateSpec, VmGroup};
 
     fn record() -> ClusterRecord {
         let spec = TemplateSpec {
@@ -440,8 +440,6 @@ mod tests {
                 templates: BTreeMap::from([("t".into(), spec)]),
                 resource_sets: BTreeMap::new(),
                 networks: BTreeMap::new(),
-                wait: Wait::default(),
-                wait_timeout: None,
             },
             created_ms: 1,
         }

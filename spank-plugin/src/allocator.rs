@@ -4,18 +4,18 @@
 
 use std::error::Error;
 use std::ffi::OsString;
-use std::fs::File;
 use std::path::Path;
 
-use muster_config::Trees;
+use muster_config::{Trees, UserFiles};
 use muster_templates::expand::Names;
-use muster_templates::submit;
+use muster_templates::submit::{self, Wish};
 use muster_types::request::Submitter;
 
-use crate::options::Choice;
+use crate::options::{Choice, Given};
+use crate::submission::{self, SubmissionFacts};
 use crate::verdict::chain;
 
-/// Before each line that the user sees.
+/// Before a line about the definition or the configuration.
 pub const PREFIX: &str = "--vm: ";
 
 /// What a submission is seen to be from inside the command.
@@ -48,51 +48,71 @@ impl Submission {
     }
 }
 
-/// The request of a submission as JSON, or `None` if it asks for no VMs. `names` is what `%{...}` in
-/// paths stands for.
+/// A request that was frozen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frozen {
+    /// The request as JSON.
+    pub json: String,
+    /// What the user is told, a line each.
+    pub notes: Vec<String>,
+}
+
+/// The request of a submission, or `None` if it asks for no VMs. `names` is what `%{...}` in paths
+/// stands for.
 ///
 /// # Errors
-/// All that is wrong, a line each, without [`PREFIX`].
+/// All that is wrong, a line each.
 pub fn request(
-    choice: &Choice,
+    given: Given,
     submission: Submission,
     trees: &Trees,
     names: &Names<'_>,
-) -> Result<Option<String>, String> {
-    let Choice::Vms(definition) = choice else {
-        return Ok(None);
-    };
+    facts: &dyn Fn(bool) -> SubmissionFacts,
+) -> Result<Option<Frozen>, String> {
     if submission.is_step {
-        return Ok(None);
+        let others = &given.others;
+        let waiting = submit::waiting(others.wait.as_deref(), others.wait_timeout.as_deref());
+        return waiting.map(|_| None).map_err(|e| e.to_string());
     }
-    let library = muster_config::library(trees).map_err(text)?;
-    let repos = muster_config::repos(trees, names).map_err(text)?;
-    let catalog = muster_config::catalog(&repos);
-    let request = submit::resolve(
-        definition,
-        submission.submitter,
-        &library,
-        &catalog,
-        names,
-        &readable,
-    )
-    .map_err(text)?;
-    request.to_json().map(Some).map_err(text)
+    let definition = match Choice::of(given.vm.clone()) {
+        Choice::Vms(definition) => definition,
+        Choice::Off if given.vm.is_none() && !given.others.is_empty() => {
+            return Err(
+                "--vm-image, --vm-mount, --vm-user-data, --vm-wait and --vm-wait-timeout need --vm"
+                    .into(),
+            );
+        }
+        Choice::Off => return Ok(None),
+    };
+    let site = muster_config::Site::read(trees, names).map_err(labelled)?;
+    let wish = Wish {
+        definition: &definition,
+        submitter: submission.submitter,
+        options: &given.others,
+    };
+    let taken = submit::resolve(&wish, &site.view(), names, &UserFiles);
+    let taken = taken.map_err(|e| e.to_string())?;
+    submission::check_policy(trees, &taken.request, &site.library, facts)
+        .map_err(|text| labelled(Refused(text)))?;
+    let json = taken.request.to_json().map_err(labelled)?;
+    let note = |text: &String| format!("muster: warning: {text}");
+    Ok(Some(Frozen {
+        json,
+        notes: taken.warnings.iter().map(note).collect(),
+    }))
 }
 
-/// Whether the user can read a disk file.
-fn readable(path: &str) -> Result<(), String> {
-    let meta = File::open(path)
-        .and_then(|file| file.metadata())
-        .map_err(|e| e.to_string())?;
-    if meta.is_dir() {
-        return Err("it is a directory".into());
-    }
-    Ok(())
-}
+/// Lines that a policy wrote.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Refused(String);
 
-fn text(error: impl Error) -> String {
-    chain(&error)
+/// An error's lines, each with the option that it is about.
+fn labelled(error: impl Error) -> String {
+    let text = chain(&error);
+    text.lines()
+        .map(|line| format!("{PREFIX}{line}\n"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -146,12 +166,45 @@ mod tests {
             user: "alice",
             env: &|_| None,
         };
-        request(
-            &Choice::of(Some(definition.into())),
-            submission,
-            trees,
-            &names,
-        )
+        let given = Given {
+            vm: Some(definition.into()),
+            ..Given::none()
+        };
+        ask_given(trees, given, submission, &names)
+    }
+
+    fn ask_given(
+        trees: &Trees,
+        given: Given,
+        submission: Submission,
+        names: &Names<'_>,
+    ) -> Result<Option<String>, String> {
+        let facts = |_| SubmissionFacts::default();
+        let frozen = request(given, submission, trees, names, &facts)?;
+        Ok(frozen.map(|f| f.json))
+    }
+
+    #[test]
+    fn the_other_options_need_vms() {
+        let (_root, trees) = site();
+        let names = Names {
+            home: None,
+            user: "alice",
+            env: &|_| None,
+        };
+        let mut given = Given::none();
+        given.others.user_data = Some("/x".into());
+        let e = ask_given(&trees, given.clone(), SALLOC, &names).unwrap_err();
+        assert!(e.ends_with("need --vm"), "{e}");
+        given.vm = Some("none".into());
+        assert_eq!(ask_given(&trees, given.clone(), SALLOC, &names), Ok(None));
+        let step = Submission {
+            submitter: Submitter::Srun,
+            is_step: true,
+        };
+        given.others.wait = Some("now".into());
+        let e = ask_given(&trees, given, step, &names).unwrap_err();
+        assert!(e.starts_with("--vm-wait: 'now' is none of"), "{e}");
     }
 
     #[test]
@@ -192,7 +245,7 @@ mod tests {
         let file = trees.user.as_ref().unwrap().join("templates.yaml");
         fs::write(&file, "x: {immage: tiny}\n").unwrap();
         let e = ask(&trees, "debian13", SALLOC).unwrap_err();
-        assert!(e.starts_with(&file.display().to_string()), "{e}");
+        assert!(e.starts_with(&format!("--vm: {}", file.display())), "{e}");
         assert!(e.contains("immage"), "{e}");
     }
 
@@ -208,16 +261,5 @@ mod tests {
         assert_eq!((srun.submitter, srun.is_step), (Submitter::Srun, false));
         assert!(of("/usr/bin/srun", false, Some("5")).is_step);
         assert_eq!(of("/x/other", true, None).submitter, Submitter::Sbatch);
-    }
-
-    #[test]
-    fn disk_files_must_be_readable() {
-        assert!(readable("/proc/self/stat").is_ok());
-        assert!(
-            readable("/nonexistent")
-                .unwrap_err()
-                .contains("No such file")
-        );
-        assert!(readable("/").unwrap_err().contains("directory"));
     }
 }

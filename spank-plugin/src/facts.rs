@@ -90,6 +90,7 @@ pub fn job(env: Env<'_>, account: &dyn Fn(u32) -> Option<Account>) -> Result<Job
         nodelist: required(env, &["SLURM_JOB_NODELIST", "SLURM_NODELIST"])?,
         cpus_per_node: required(env, &["SLURM_JOB_CPUS_PER_NODE"])?,
         partition: required(env, &["SLURM_JOB_PARTITION"])?,
+        account: given(env, "SLURM_JOB_ACCOUNT"),
         sluid: given(env, "SLURM_JOB_SLUID"),
     })
 }
@@ -155,7 +156,7 @@ pub(crate) mod tests {
             (f.cpus_per_node.as_str(), f.partition.as_str()),
             ("2(x2)", "main")
         );
-        assert_eq!(f.sluid, None);
+        assert_eq!((f.account, f.sluid), (None, None));
     }
 
     #[test]
@@ -163,10 +164,12 @@ pub(crate) mod tests {
         let more = [
             ("SLURM_JOB_NODELIST", "node[1-3]"),
             ("SLURM_JOB_SLUID", "s769M8QCZ3MK00"),
+            ("SLURM_JOB_ACCOUNT", "projx"),
         ];
         let f = facts(PROLOG_22_05, &more).unwrap();
         assert_eq!(f.nodelist, "node[1-3]");
         assert_eq!(f.sluid.as_deref(), Some("s769M8QCZ3MK00"));
+        assert_eq!(f.account.as_deref(), Some("projx"));
     }
 
     #[test]

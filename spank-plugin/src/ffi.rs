@@ -23,9 +23,10 @@ use slurm_spank_sys as sys;
 use crate::account;
 use crate::allocator::{self, Submission};
 use crate::epilog;
-use crate::options::{Choice, PluginOption, REQUEST_IN_JOB, VM, VM_IN_JOB};
+use crate::options::{self, Choice, Given, PluginOption, REQUEST_IN_JOB, VM};
 use crate::prolog;
 use crate::remote::{self, Task};
+use crate::submission;
 use crate::verdict::Verdict;
 
 /// Slurm's `plugin_name`; part of the names under which options travel.
@@ -48,8 +49,8 @@ static plugin_version: c_uint = sys::SLURM_VERSION_NUMBER;
 #[unsafe(no_mangle)]
 static slurm_spank_init_failure_mode: c_int = sys::ESPANK_JOB_FAILURE;
 
-/// The argument of `--vm` from its callback to `init_post_opt`, in salloc, sbatch and srun.
-static DEFINITION: Mutex<Option<String>> = Mutex::new(None);
+/// The options' arguments from their callback to `init_post_opt`, in salloc, sbatch and srun.
+static GIVEN: Mutex<Given> = Mutex::new(Given::none());
 
 const SUCCESS: c_int = 0;
 const FAILURE: c_int = -1;
@@ -74,12 +75,15 @@ unsafe extern "C" fn slurm_spank_init(
             context,
             sys::S_CTX_LOCAL | sys::S_CTX_ALLOCATOR | sys::S_CTX_REMOTE
         ) {
-            let error = Handle(spank).register(&VM);
-            if error != sys::ESPANK_SUCCESS {
-                log_error(&format!("muster: register --vm: {}", strerror(error)));
-                // A remote init that fails drains the node.
-                if context != sys::S_CTX_REMOTE {
-                    return FAILURE;
+            for (number, option) in (0..).zip(&options::ALL) {
+                let error = Handle(spank).register(number, option);
+                if error != sys::ESPANK_SUCCESS {
+                    let name = option.name.to_string_lossy();
+                    log_error(&format!("muster: register --{name}: {}", strerror(error)));
+                    // A remote init that fails drains the node.
+                    if context != sys::S_CTX_REMOTE {
+                        return FAILURE;
+                    }
                 }
             }
         }
@@ -106,12 +110,8 @@ unsafe extern "C" fn slurm_spank_init_post_opt(
     };
     guard("init_post_opt", FAILURE, || {
         // Taken: in a heterogeneous job this runs once for each component.
-        let argument = DEFINITION
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let choice = Choice::of(argument);
-        if choice == Choice::Off {
+        let given = std::mem::take(&mut *GIVEN.lock().unwrap_or_else(PoisonError::into_inner));
+        if given == Given::none() {
             return SUCCESS;
         }
         let submission = Submission::of(
@@ -128,17 +128,23 @@ unsafe extern "C" fn slurm_spank_init_post_opt(
             user: account.as_ref().map_or("", |a| &a.name),
             env: &variable,
         };
-        let verdict = match allocator::request(&choice, submission, &trees, &names) {
-            Ok(None) => Verdict::good(),
-            Ok(Some(json)) => match Handle(spank).control_setenv(REQUEST_VARIABLE, &json) {
-                Ok(()) => Verdict::good(),
-                Err(e) => Verdict::failure(
-                    allocator::PREFIX,
-                    &format!("put the request into the job's environment: {e}"),
-                ),
-            },
-            Err(text) => Verdict::failure(allocator::PREFIX, &text),
-        };
+        let verdict =
+            match allocator::request(given, submission, &trees, &names, &submission::asker_facts) {
+                Ok(None) => Verdict::good(),
+                Ok(Some(frozen)) => {
+                    match Handle(spank).control_setenv(REQUEST_VARIABLE, &frozen.json) {
+                        Ok(()) => Verdict {
+                            notes: frozen.notes,
+                            ..Verdict::good()
+                        },
+                        Err(e) => Verdict::failure(
+                            allocator::PREFIX,
+                            &format!("put the request into the job's environment: {e}"),
+                        ),
+                    }
+                }
+                Err(text) => Verdict::failure("", &text),
+            };
         tell(&verdict)
     })
 }
@@ -156,7 +162,7 @@ unsafe extern "C" fn slurm_spank_task_init(
 ) -> c_int {
     guard("task_init", FAILURE, || {
         let handle = Handle(spank);
-        let choice = handle.choice_of_task();
+        let choice = Choice::of(handle.option_of_task(&VM));
         if choice == Choice::Off {
             return SUCCESS;
         }
@@ -172,6 +178,8 @@ unsafe extern "C" fn slurm_spank_task_init(
                 .unwrap_or_else(|| "this node".into()),
             first_on_node: handle.local_task() == Some(0),
             first: handle.global_task() == Some(0) && handle.is_first_command(),
+            wait: handle.option_of_task(&options::WAIT),
+            wait_timeout: handle.option_of_task(&options::WAIT_TIMEOUT),
         };
         // SAFETY: Slurm's own count and array.
         let arguments = unsafe { arguments(ac, av) };
@@ -234,21 +242,20 @@ unsafe extern "C" fn slurm_spank_job_epilog(
 /// job's `--vm`, so that `sbatch next.sh` in a script got VMs that nobody asked for; the variables by
 /// which it does so are removed before it reads them.
 fn forget_outer_job() {
-    for name in VM_IN_JOB.into_iter().chain([REQUEST_IN_JOB]) {
-        if let Ok(name) = name.to_str() {
-            // SAFETY: the command loads its plugins before it starts a thread.
-            unsafe { std::env::remove_var(name) };
-        }
+    let names = options::ALL.iter().flat_map(options::variables);
+    for name in names.chain([REQUEST_IN_JOB.to_string_lossy().into_owned()]) {
+        // SAFETY: the command loads its plugins before it starts a thread.
+        unsafe { std::env::remove_var(name) };
     }
 }
 
-/// Keeps the argument of `--vm`. In a step `spank_option_getopt` gives it when it is needed.
-unsafe extern "C" fn option_given(_val: c_int, argument: *const c_char, remote: c_int) -> c_int {
+/// Keeps an option's argument. In a step `spank_option_getopt` gives it when it is needed.
+unsafe extern "C" fn option_given(val: c_int, argument: *const c_char, remote: c_int) -> c_int {
     guard("option --vm", FAILURE, || {
-        if remote == 0 {
-            // SAFETY: Slurm passes the option's argument, a string that outlives the call.
-            let text = unsafe { string(argument) };
-            *DEFINITION.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        // SAFETY: Slurm passes the option's argument, a string that outlives the call.
+        if let Some(text) = unsafe { string(argument) }.filter(|_| remote == 0) {
+            let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+            given.take(val, text);
         }
         SUCCESS
     })
@@ -292,15 +299,15 @@ struct Handle(sys::spank_t);
 impl Handle {
     /// Slurm keeps the pointer for as long as the program runs, so the record is never freed: a few
     /// words, once per program.
-    fn register(self, option: &PluginOption) -> sys::spank_err_t {
-        let record = Box::leak(Box::new(record(option)));
+    fn register(self, number: c_int, option: &PluginOption) -> sys::spank_err_t {
+        let record = Box::leak(Box::new(record(number, option)));
         // SAFETY: called from `slurm_spank_init` with its handle; the record lives on.
         unsafe { sys::spank_option_register(self.0, record) }
     }
 
     /// The option's argument, in a prolog, an epilog or a task.
     fn option(self, option: &PluginOption) -> Option<String> {
-        let mut record = record(option);
+        let mut record = record(0, option);
         let mut argument: *mut c_char = ptr::null_mut();
         // SAFETY: both pointers are to locals; Slurm reads the record and sets the argument.
         let error = unsafe { sys::spank_option_getopt(self.0, &raw mut record, &raw mut argument) };
@@ -338,15 +345,15 @@ impl Handle {
         }
     }
 
-    /// What a task's command was started with. Before 24.05 the script of `sbatch --export=NONE` has
-    /// no plugin options, but still the variables made from them.
-    fn choice_of_task(self) -> Choice {
-        let option = self.option(&VM);
-        let [_, variable] = VM_IN_JOB;
-        if option.is_none() && self.step_id() == Some(sys::BATCH_STEP) {
-            return Choice::of(self.getenv(variable));
+    /// An option that a task's command was started with. Before 24.05 the script of `sbatch
+    /// --export=NONE` has no plugin options, but still the variables made from them.
+    fn option_of_task(self, option: &PluginOption) -> Option<String> {
+        let given = self.option(option);
+        if given.is_some() || self.step_id() != Some(sys::BATCH_STEP) {
+            return given;
         }
-        Choice::of(option)
+        let [_, variable] = options::variables(option);
+        self.getenv(&CString::new(variable).ok()?)
     }
 
     /// Whether this is the command that the job was submitted with, and not a step in its shell or
@@ -385,13 +392,13 @@ impl Handle {
 }
 
 /// The C record of an option. Slurm does not write to the strings, although it takes them as `char *`.
-fn record(option: &PluginOption) -> sys::spank_option {
+fn record(number: c_int, option: &PluginOption) -> sys::spank_option {
     sys::spank_option {
         name: option.name.as_ptr().cast_mut(),
         arginfo: option.argument.as_ptr().cast_mut(),
         usage: option.usage.as_ptr().cast_mut(),
         has_arg: 1,
-        val: 0,
+        val: number,
         cb: Some(option_given),
     }
 }

@@ -17,6 +17,7 @@ pub mod account;
 pub mod allocator;
 pub mod arguments;
 pub mod command;
+pub mod command_options;
 pub mod epilog;
 pub mod facts;
 // The functions it calls are those of the loading program: a unit test has none of them.
@@ -25,6 +26,7 @@ mod ffi;
 pub mod options;
 pub mod prolog;
 pub mod remote;
+pub mod submission;
 pub mod verdict;
 pub mod vmd;
 

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use muster_types::api::{ApiError, Until, WaitCluster, WaitOutcome, Waited};
+use muster_templates::submit;
+use muster_types::api::{ApiError, Until, Wait, WaitCluster, WaitOutcome, Waited};
 use muster_types::client::CallError;
 use muster_types::ids::JobId;
 
@@ -17,7 +18,7 @@ use crate::prolog::fault;
 use crate::verdict::Verdict;
 use crate::vmd::{self, VmdError};
 
-/// How long the VMs may take to run.
+/// How long the VMs may take to run, unless `--vm-wait-timeout` says otherwise.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// What vmd's answer may be late by.
@@ -41,6 +42,10 @@ pub struct Task {
     /// The first task of the command that the job was submitted with: it passes warnings on, which
     /// each later step would only repeat.
     pub first: bool,
+    /// `--vm-wait` of its command.
+    pub wait: Option<String>,
+    /// `--vm-wait-timeout` of its command.
+    pub wait_timeout: Option<String>,
 }
 
 /// Waits until every VM has started.
@@ -60,9 +65,18 @@ pub fn run(choice: &Choice, arguments: &[String], task: &Task) -> Verdict {
         notes: Vec::new(),
         failed: true,
     };
+    let waiting = submit::waiting(task.wait.as_deref(), task.wait_timeout.as_deref());
+    let limit = match waiting {
+        Ok((Wait::No, _)) => return Verdict::good(),
+        // At present a VM is ready when it runs.
+        Ok((Wait::Ready | Wait::Running, seconds)) => {
+            seconds.map_or(LIMIT, |s| Duration::from_secs(s.into()))
+        }
+        Err(e) => return fail(&e.to_string()),
+    };
     // An argument that is not understood is in the log of each prolog; the rest is good.
     let socket = Arguments::parse(arguments).unwrap_or_default().socket;
-    match wait(&socket, task.job, Instant::now() + LIMIT) {
+    match wait(&socket, task.job, Instant::now() + limit) {
         Ok(Waited {
             outcome: WaitOutcome::Reached,
             warnings,
@@ -88,8 +102,8 @@ pub fn run(choice: &Choice, arguments: &[String], task: &Task) -> Verdict {
             reason,
             ..
         }) => fail(&format!(
-            "the VMs do not run after {} minutes: {}",
-            LIMIT.as_secs() / 60,
+            "the VMs do not run after {} s: {}",
+            limit.as_secs(),
             reason.as_deref().unwrap_or("no reason known")
         )),
         Err(VmdError::Call(CallError::Api(ApiError::NoSuchCluster(text)))) => fail(&format!(
@@ -135,7 +149,34 @@ mod tests {
             node: "node2".into(),
             first_on_node: first,
             first,
+            wait: None,
+            wait_timeout: None,
         }
+    }
+
+    #[test]
+    fn options_say_whether_and_how_long_is_waited() {
+        let no = Task {
+            wait: Some("no".into()),
+            ..task(true)
+        };
+        let vms = Choice::Vms("tiny".into());
+        // Nobody listens: nobody is asked.
+        assert_eq!(run(&vms, &["socket=/nowhere".into()], &no), Verdict::good());
+        let wrong = Task {
+            wait: Some("redy".into()),
+            wait_timeout: Some("0".into()),
+            ..task(true)
+        };
+        let told = run(&vms, &[], &wrong);
+        assert!(told.failed);
+        assert_eq!(
+            told.errors,
+            [
+                "muster: node2: --vm-wait: 'redy' is none of ready, running, no (did you mean 'ready'?)",
+                "muster: node2: --vm-wait-timeout: '0' is no number of seconds from 1 to 86400",
+            ]
+        );
     }
 
     fn verdict(answers: &'static [&'static str], task: &Task) -> Verdict {
@@ -180,7 +221,7 @@ mod tests {
             (&[FAILED], "muster: node2: vm1: no image"),
             (
                 &[TIMED_OUT],
-                "muster: node2: the VMs do not run after 10 minutes: vm0 on node1 is starting",
+                "muster: node2: the VMs do not run after 600 s: vm0 on node1 is starting",
             ),
             (
                 &[UNKNOWN],

@@ -206,6 +206,41 @@ fn a_submission_freezes_its_request() {
     }
 }
 
+fn the_other_options_are_heard() {
+    let site = site();
+    let with = |name: &str, value: &str| {
+        let variable = slurm::option_variable(name);
+        submit(sys::S_CTX_ALLOCATOR, Some("tiny"), site.path())
+            .env(&[(variable.as_str(), value)])
+            .run()
+    };
+    let outcome = with("vm-image", "tiny=lab:tiny@0");
+    assert_eq!(outcome.result, 0, "{outcome:?}");
+    for (name, value, line) in [
+        (
+            "vm-image",
+            "tny=tiny",
+            "error --vm-image: item 'tny' is not in --vm, which has tiny (did you mean 'tiny'?)",
+        ),
+        (
+            "vm-user-data",
+            "/nonexistent",
+            "error --vm-user-data: '/nonexistent': no such file or directory",
+        ),
+        (
+            "vm-wait",
+            "red",
+            "error --vm-wait: 'red' is none of ready, running, no",
+        ),
+    ] {
+        let outcome = with(name, value);
+        assert_eq!(
+            (outcome.result, &outcome.lines[..]),
+            (-1, &[line.to_owned()][..])
+        );
+    }
+}
+
 fn a_mistake_ends_the_command() {
     let site = site();
     let outcome = submit(sys::S_CTX_ALLOCATOR, Some("tinny"), site.path()).run();
@@ -220,6 +255,31 @@ fn a_mistake_ends_the_command() {
     for line in &outcome.lines {
         assert!(line.starts_with("error --vm: "), "{line}");
     }
+}
+
+fn a_policy_ends_the_command() {
+    let site = site();
+    let policy = |text: &str| fs::write(site.path().join("policy.yaml"), text).unwrap();
+    let submit = || submit(sys::S_CTX_ALLOCATOR, Some("tiny:3"), site.path()).run();
+    policy("max-vms-per-job: 2\n");
+    assert_eq!(
+        submit(),
+        Outcome {
+            result: -1,
+            lines: vec![
+                "error --vm: the job has 3 VMs, at most 2 VMs are allowed (policy.yaml:1)".into()
+            ]
+        }
+    );
+    policy("max-vms: 2\n");
+    let outcome = submit();
+    assert!(
+        outcome.lines[0].contains("policy.yaml:1:1: max-vms: unknown key"),
+        "{outcome:?}"
+    );
+    // This program has no options of Slurm's: partition and account are left to the nodes.
+    policy("templates: {partitions: [vm], accounts: [projx]}\n");
+    assert_eq!(submit().result, 0);
 }
 
 fn a_job_in_a_job_has_no_vms_by_inheritance() {
@@ -332,7 +392,9 @@ fn main() {
         ("exports", exports_only_what_slurm_looks_up),
         ("no-vms", a_submission_without_vms_is_let_through),
         ("request", a_submission_freezes_its_request),
+        ("options", the_other_options_are_heard),
         ("mistake", a_mistake_ends_the_command),
+        ("policy", a_policy_ends_the_command),
         ("inner-job", a_job_in_a_job_has_no_vms_by_inheritance),
         ("prolog", a_prolog_registers_the_job),
         ("prolog-fault", a_prolog_without_vmd_fails_only_if_told_to),

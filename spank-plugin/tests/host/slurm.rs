@@ -15,6 +15,14 @@ pub(crate) const PLUGIN: &str = "FAKE_SLURM_PLUGIN";
 pub(crate) const CONTEXT: &str = "FAKE_SLURM_CONTEXT";
 pub(crate) const OPTION: &str = "FAKE_SLURM_OPTION";
 
+/// The variable with an option's argument.
+pub(crate) fn option_variable(name: &str) -> String {
+    match name {
+        "vm" => OPTION.to_owned(),
+        other => format!("{OPTION}_{other}"),
+    }
+}
+
 /// The functions that the plugin may need.
 pub(crate) const PROVIDED: [&str; 9] = [
     "slurm_error",
@@ -172,8 +180,7 @@ extern "C" fn spank_option_getopt(
 ) -> c_uint {
     // SAFETY: the plugin's record.
     let record = unsafe { &*record };
-    assert_eq!(text(record.name), "vm");
-    match std::env::var(OPTION) {
+    match std::env::var(option_variable(&text(record.name))) {
         Ok(value) => {
             // SAFETY: the plugin's variable; the string is never freed.
             unsafe { argument.write(CString::new(value).unwrap().into_raw()) };
@@ -189,7 +196,7 @@ extern "C" fn spank_option_register(_: sys::spank_t, record: *const sys::spank_o
     // SAFETY: the plugin's record.
     let record = unsafe { &*record };
     assert!(text(record.usage).len() > 20 && !text(record.arginfo).is_empty());
-    if let Ok(value) = std::env::var(OPTION) {
+    if let Ok(value) = std::env::var(option_variable(&text(record.name))) {
         let value = CString::new(value).unwrap();
         let remote = c_int::from(spank_context() == sys::S_CTX_REMOTE);
         let callback = record.cb.unwrap();

@@ -4,7 +4,11 @@
 //! system tree alone. No threads, no processes: slurmstepd and the Slurm commands may load it.
 
 mod listing;
+mod networks;
+mod policy;
+mod site;
 mod trees;
+mod user_files;
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -13,11 +17,15 @@ use muster_templates::batch::{self, BatchConfig};
 use muster_templates::error::ConfigErrors;
 use muster_templates::expand::{self, ExpandError, Names};
 use muster_templates::library::Library;
-use muster_templates::repos::{self, RepoSpec};
+use muster_templates::repos::{self, RepoSpec, Repos};
 use muster_templates::source::{MAX_FILE_BYTES, Source, Tree};
 
 pub use listing::catalog;
+pub use networks::{networks, resource_sets};
+pub use policy::policy;
+pub use site::{LoadErrors, Site};
 pub use trees::Trees;
+pub use user_files::UserFiles;
 
 /// A configuration that cannot be read or is wrong.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +52,9 @@ pub enum LoadError {
         /// Why.
         source: ExpandError,
     },
+    /// The cache's path cannot be expanded.
+    #[error("path of the images' cache")]
+    ExpandCache(#[source] ExpandError),
 }
 
 /// Reads all templates that the user may name: `templates.yaml`, then `templates.d/*.yaml`, in the
@@ -67,18 +78,35 @@ pub fn library(trees: &Trees) -> Result<Library, LoadError> {
 /// # Errors
 /// A file cannot be read, or has mistakes.
 pub fn repos(trees: &Trees, names: &Names<'_>) -> Result<Vec<RepoSpec>, LoadError> {
-    let mut sources = Vec::new();
-    for (dir, tree) in trees.in_order().into_iter().rev() {
-        sources.extend(file(&dir.join("repos.yaml"), tree)?);
-    }
-    let mut specs = repos::parse(&sources)?;
+    let mut specs = repo_files(trees)?.repos;
     for spec in &mut specs {
-        spec.path = expand::expand(&spec.path, names).map_err(|source| LoadError::Expand {
+        let path = expand::expand(&spec.path, names, expand::Late::Refused);
+        spec.path = path.map_err(|source| LoadError::Expand {
             repo: spec.name.clone(),
             source,
         })?;
     }
     Ok(specs)
+}
+
+/// Reads where copies of images are kept, the user's word before the site's; none where neither says.
+///
+/// # Errors
+/// A file cannot be read, or has mistakes.
+pub fn image_cache(trees: &Trees, names: &Names<'_>) -> Result<Option<String>, LoadError> {
+    let Some(path) = repo_files(trees)?.cache else {
+        return Ok(None);
+    };
+    let path = expand::expand(&path, names, expand::Late::Refused);
+    path.map(Some).map_err(LoadError::ExpandCache)
+}
+
+fn repo_files(trees: &Trees) -> Result<Repos, LoadError> {
+    let mut sources = Vec::new();
+    for (dir, tree) in trees.in_order().into_iter().rev() {
+        sources.extend(file(&dir.join("repos.yaml"), tree)?);
+    }
+    Ok(repos::parse(&sources)?)
 }
 
 /// Reads `batch.yaml` of the system tree.
@@ -184,7 +212,10 @@ mod tests {
                 .defined_at
                 .ends_with("10-b.yaml:1")
         );
-        write("etc/repos.yaml", "repos: [{name: lab, path: /srv}]\n");
+        write(
+            "etc/repos.yaml",
+            "repos: [{name: lab, path: /srv}]\ncache: {path: '%{user}/x'}\n",
+        );
         write(
             "home/repos.yaml",
             "repos: [{name: mine, path: '~/images'}]\n",
@@ -198,6 +229,8 @@ mod tests {
         let repos = repos(&trees, &names).unwrap();
         assert_eq!(repos[0].path, "/home/a/images");
         assert_eq!(repos[1].name, "lab");
+        let cache = image_cache(&trees, &names).unwrap();
+        assert_eq!(cache.as_deref(), Some("a/x"));
     }
 
     #[test]

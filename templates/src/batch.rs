@@ -2,27 +2,139 @@
 
 use std::time::Duration;
 
+use muster_types::ids::shown;
+
 use crate::error::ConfigErrors;
+use crate::key::{File, Key, Shape, names};
 use crate::source::Source;
 use crate::tree::{self, Node, Reader};
 
-const SETTINGS: &[&str] = &[
-    "etcd-auth-type",
-    "etcd-ca-cert",
-    "etcd-client-cert",
-    "etcd-client-key",
-    "etcd-client-port",
-    "etcd-password-file",
-    "etcd-protocol",
-    "etcd-servers",
-    "on-failure",
-    "operators",
-    "prepare-timeout",
-    "scratch-dir",
-    "state",
-    "stop-timeout",
-    "vm-memory-overhead",
+const KEYS: &[Key] = &[
+    Key {
+        name: "type",
+        shape: Shape::Words(&["slurm"]),
+        default: "slurm",
+        about: "the batch system",
+    },
+    Key {
+        name: "settings",
+        shape: Shape::Keys(SETTINGS),
+        default: "all defaults",
+        about: "how Muster works with this site",
+    },
 ];
+
+const SETTINGS: &[Key] = &[
+    Key {
+        name: "batch-args",
+        shape: Shape::Either(&[Shape::Text, Shape::List(&Shape::Text)]),
+        default: "none",
+        about: "options that `muster alloc` and `muster batch` add to `salloc` and `sbatch`, before those of the user",
+    },
+    Key {
+        name: "etcd-auth-type",
+        shape: Shape::Words(&["none", "password"]),
+        default: "none",
+        about: "how `vmd` proves to etcd who it is, beside a client certificate; `password`: as etcd's user root",
+    },
+    Key {
+        name: "etcd-ca-cert",
+        shape: Shape::Text,
+        default: "none",
+        about: "file with the certificate that etcd's is signed by",
+    },
+    Key {
+        name: "etcd-client-cert",
+        shape: Shape::Text,
+        default: "none",
+        about: "file with the certificate that `vmd` shows to etcd; with `etcd-client-key` and `https`",
+    },
+    Key {
+        name: "etcd-client-key",
+        shape: Shape::Text,
+        default: "none",
+        about: "file with the key of that certificate",
+    },
+    Key {
+        name: "etcd-client-port",
+        shape: Shape::Number(1, 65_535),
+        default: "2379",
+        about: "etcd's port for clients",
+    },
+    Key {
+        name: "etcd-password-file",
+        shape: Shape::Text,
+        default: "etcd-password beside batch.yaml",
+        about: "file that holds etcd's password and that only root can read",
+    },
+    Key {
+        name: "etcd-protocol",
+        shape: Shape::Words(&["http", "https"]),
+        default: "http",
+        about: "how etcd is spoken to",
+    },
+    Key {
+        name: "etcd-servers",
+        shape: Shape::Either(&[Shape::Text, Shape::List(&Shape::Text)]),
+        default: "[localhost]",
+        about: "host names or addresses of etcd (IPv6 in brackets), without scheme and port",
+    },
+    Key {
+        name: "on-failure",
+        shape: Shape::Words(&["cancel", "keep"]),
+        default: "cancel",
+        about: "what becomes of a job whose VMs do not come up",
+    },
+    Key {
+        name: "operators",
+        shape: Shape::Either(&[Shape::Text, Shape::List(&Shape::Text)]),
+        default: "none",
+        about: "names of users who see the clusters of all, as root does",
+    },
+    Key {
+        name: "prepare-timeout",
+        shape: Shape::Number(1, MAX_SECONDS),
+        default: "30",
+        about: "seconds that all nodes of a job have to prepare it",
+    },
+    Key {
+        name: "scratch-dir",
+        shape: Shape::Text,
+        default: "/var/lib/muster/scratch",
+        about: "where the overlays of VMs are, on every node's own disk",
+    },
+    Key {
+        name: "state",
+        shape: Shape::Words(&["etcd", "embedded"]),
+        default: "etcd",
+        about: "where state is kept; `embedded`: in a file of the one `vmd`, without etcd, for jobs of one node",
+    },
+    Key {
+        name: "stop-timeout",
+        shape: Shape::Number(1, MAX_SECONDS),
+        default: "20",
+        about: "seconds that a VM has to power down before it is ended",
+    },
+    Key {
+        name: "vm-memory-overhead",
+        shape: Shape::Number(0, MAX_OVERHEAD),
+        default: "192",
+        about: "MiB of the job's memory that are kept for QEMU beside each VM's RAM; 1.5 % of the RAM come on top",
+    },
+];
+
+/// `batch.yaml`.
+pub const FILE: File = File {
+    name: "batch",
+    about: "how Muster works with this site's Slurm and state store",
+    shape: Shape::Keys(KEYS),
+};
+
+/// The longest time that may be set.
+const MAX_SECONDS: u64 = 3600;
+
+/// The largest `vm-memory-overhead` in MiB.
+const MAX_OVERHEAD: u64 = 1 << 20;
 
 /// Where state is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +214,8 @@ pub struct BatchConfig {
     pub stop_timeout: Duration,
     /// `operators`: names of users who see the clusters of all.
     pub operators: Vec<String>,
+    /// `batch-args`: options that `muster alloc` and `muster batch` add to `salloc` and `sbatch`.
+    pub batch_args: Vec<String>,
 }
 
 impl Default for BatchConfig {
@@ -125,6 +239,7 @@ impl Default for BatchConfig {
             prepare_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(20),
             operators: Vec::new(),
+            batch_args: Vec::new(),
         }
     }
 }
@@ -151,7 +266,11 @@ pub fn parse(source: Option<&Source>) -> Result<BatchConfig, ConfigErrors> {
                     setting(&mut reader, &mut config, word, key, node);
                 }
             }
-            _ => reader.unknown_key(key, word, word, &["settings", "type"]),
+            _ if names(SETTINGS).contains(&word) => {
+                let message = format!("key '{word}' belongs below 'settings'");
+                reader.error(key.at, word, message);
+            }
+            _ => reader.unknown_key(key, word, word, &names(KEYS)),
         }
     }
     if config.etcd_client_cert.is_some() != config.etcd_client_key.is_some() {
@@ -203,7 +322,7 @@ fn setting(reader: &mut Reader<'_>, config: &mut BatchConfig, word: &str, key: &
         }
         "scratch-dir" => set(&mut config.scratch_dir, reader.absolute_path(node, &path)),
         "vm-memory-overhead" => {
-            let mib = reader.number(node, &path, 0, 1 << 20);
+            let mib = reader.number(node, &path, 0, MAX_OVERHEAD);
             config.vm_memory_overhead.mib = mib.unwrap_or(192);
         }
         "on-failure" => {
@@ -218,28 +337,69 @@ fn setting(reader: &mut Reader<'_>, config: &mut BatchConfig, word: &str, key: &
             config.stop_timeout = seconds(reader, node, &path).unwrap_or(config.stop_timeout);
         }
         "operators" => config.operators = reader.texts(node, &path),
-        "batch-args" => reader.unsupported_key(key, &path, word),
-        _ => reader.unknown_key(key, &path, word, SETTINGS),
+        "batch-args" => config.batch_args = batch_args(reader, node, &path),
+        _ => reader.unknown_key(key, &path, word, &names(SETTINGS)),
     }
 }
 
 fn seconds(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<Duration> {
-    let seconds = reader.number(node, path, 1, 3600)?;
+    let seconds = reader.number(node, path, 1, MAX_SECONDS)?;
     Some(Duration::from_secs(seconds))
 }
 
 fn servers(reader: &mut Reader<'_>, node: &Node, path: &str) -> Vec<String> {
-    let servers = reader.texts(node, path);
-    let is_host = |s: &String| {
-        !s.is_empty()
-            && s.bytes()
-                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b':' | b'[' | b']'))
-    };
-    if servers.is_empty() || !servers.iter().all(is_host) {
-        let message = "must be a list of host names or addresses, without scheme and port";
-        reader.error(node.at, path, message.into());
+    let wanted = "host names or addresses such as etcd1 or '[fd00::2]', without scheme and port";
+    let told = reader.errors.len();
+    let items = reader.listed(node, path, wanted);
+    if items.is_empty() && reader.errors.len() == told {
+        reader.error(
+            node.at,
+            path,
+            format!("is empty: list at least one of {wanted}"),
+        );
     }
-    servers
+    let server = |text: &str| {
+        let in_brackets = text.starts_with('[') && text.ends_with(']');
+        let ok = !text.is_empty()
+            && text.bytes().all(|b| {
+                b.is_ascii_alphanumeric()
+                    || matches!(b, b'.' | b'-')
+                    || (in_brackets && matches!(b, b':' | b'[' | b']'))
+            });
+        if ok {
+            Ok(text.to_owned())
+        } else {
+            let found = shown(text);
+            Err(format!("'{found}' is not possible: allowed are {wanted}"))
+        }
+    };
+    items
+        .into_iter()
+        .filter_map(|(key, item)| reader.parsed(item, &key, server))
+        .collect()
+}
+
+/// Arguments as they are handed to the commands, without a shell between.
+fn batch_args(reader: &mut Reader<'_>, node: &Node, path: &str) -> Vec<String> {
+    let arg = |text: &str| {
+        let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        if text.is_empty() || text.contains('\0') {
+            Err("an argument may not be empty or hold a NUL byte".to_owned())
+        } else if first.starts_with('-') && !first.contains('=') && !rest.is_empty() {
+            let (first, rest) = (shown(first), shown(rest.trim()));
+            let found = shown(text);
+            Err(format!(
+                "'{found}' would be one argument: write ['{first}', '{rest}']"
+            ))
+        } else {
+            Ok(text.to_owned())
+        }
+    };
+    let items = reader.listed(node, path, "options such as ['--account=vm']");
+    items
+        .into_iter()
+        .filter_map(|(key, item)| reader.parsed(item, &key, arg))
+        .collect()
 }
 
 fn auth_type(reader: &mut Reader<'_>, config: &mut BatchConfig, node: &Node, path: &str) {
@@ -286,7 +446,7 @@ mod tests {
         for part in [
             "batch.yaml:1:7: type: must be one of slurm",
             "3:19: settings.etcd-auth-type: 'munge' needs",
-            "without scheme and port",
+            "settings.etcd-servers[0]: 'http://a' is not possible",
             "from 1 to 3600, found the number 0",
             "must be an absolute path, found the text 'tmp'",
             "did you mean 'on-failure'?",

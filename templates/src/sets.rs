@@ -104,7 +104,7 @@ impl ResourceSets {
 
     /// The set for templates that name none.
     #[must_use]
-    pub fn default(&self) -> Option<&ResourceSet> {
+    pub fn default_set(&self) -> Option<&ResourceSet> {
         self.get(self.default.as_deref()?)
     }
 
@@ -167,6 +167,10 @@ impl Parser<'_> {
             is_default: false,
             defined_at,
         };
+        if !matches!(node.value, Value::Map(_) | Value::Null) {
+            reader.wrong(node, &path, "a map such as {networks: [nat, ib]}");
+            return set;
+        }
         for (word, key, value) in reader.map(node, &path) {
             let path = join(&path, word);
             match word {
@@ -202,7 +206,7 @@ impl Parser<'_> {
     }
 
     fn networks(&self, reader: &mut Reader<'_>, node: &Node, path: &str) -> Vec<String> {
-        let items = listed(reader, node, path, "networks");
+        let items = reader.listed(node, path, "networks");
         if items.len() > MAX_NETWORKS {
             let message = format!(
                 "has {} networks, a VM may be on {MAX_NETWORKS} at most",
@@ -267,21 +271,8 @@ impl Parser<'_> {
     }
 }
 
-/// A list, or one text.
-fn listed<'n>(
-    reader: &mut Reader<'_>,
-    node: &'n Node,
-    path: &str,
-    wanted: &str,
-) -> Vec<(String, &'n Node)> {
-    match node.value {
-        Value::Text(_) => vec![(path.to_owned(), node)],
-        _ => reader.items(node, path, wanted),
-    }
-}
-
 fn devices(reader: &mut Reader<'_>, node: &Node, path: &str) -> Vec<String> {
-    let items = listed(reader, node, path, "device pools");
+    let items = reader.listed(node, path, "device pools");
     if items.len() > MAX_POOLS {
         let message = format!(
             "has {} pools, at most {MAX_POOLS} are possible",

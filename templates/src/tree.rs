@@ -302,6 +302,19 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The items of a list; a single text is a list of one. See [`Self::items`].
+    pub(crate) fn listed<'n>(
+        &mut self,
+        node: &'n Node,
+        key: &str,
+        wanted: &str,
+    ) -> Vec<(String, &'n Node)> {
+        match node.value {
+            Value::Text(_) => vec![(key.to_owned(), node)],
+            _ => self.items(node, key, wanted),
+        }
+    }
+
     /// What `parse` makes of a text.
     pub(crate) fn parsed<T, E: fmt::Display>(
         &mut self,
@@ -375,12 +388,6 @@ impl<'a> Reader<'a> {
         }
         self.wrong(node, key, "an absolute path");
         None
-    }
-
-    /// The mistake of a key that sites may have and that this release does not act on.
-    pub(crate) fn unsupported_key(&mut self, name: &Node, key: &str, word: &str) {
-        let message = format!("key '{word}' is not supported by this release of muster");
-        self.error(name.at, key, message);
     }
 
     /// The mistake of a key that nobody knows. A long list of keys helps only who has none in mind.

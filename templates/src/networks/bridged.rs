@@ -52,7 +52,7 @@ const VLAN: &[Key] = &[
         name: "type",
         shape: Shape::Words(&["native", "tagged", "untagged"]),
         default: "",
-        about: "`native`: untagged in the guest, tagged in the bridge; `tagged`: tagged in both; `untagged`: untagged in both",
+        about: "how it reaches the VM; `native`: untagged in the guest, tagged in the bridge; `tagged`: tagged in both; `untagged`: untagged in both",
     },
 ];
 

@@ -392,10 +392,7 @@ fn dns_search(reader: &mut Reader<'_>, node: &Node, key: &str) -> Option<Vec<Str
 
 /// Networks, or addresses that stand for themselves.
 fn reach(reader: &mut Reader<'_>, node: &Node, key: &str) -> Option<Vec<Subnet>> {
-    let items = match node.value {
-        Value::Text(_) => vec![(key.to_owned(), node)],
-        _ => reader.items(node, key, "networks such as 192.168.7.0/24"),
-    };
+    let items = reader.listed(node, key, "networks such as 192.168.7.0/24");
     let subnets = items
         .into_iter()
         .filter_map(|(key, item)| {

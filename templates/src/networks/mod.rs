@@ -273,11 +273,12 @@ fn network<'n>(
 ) -> Option<(NetworkSpec, Settings<'n>)> {
     let path = join("", name);
     let reader = &mut findings.errors;
-    let told = reader.errors.len();
-    let map = reader.map(node, &path);
-    if reader.errors.len() > told && map.is_empty() {
+    if !matches!(node.value, tree::Value::Map(_) | tree::Value::Null) {
+        let wanted = "a map such as {type: ethernet, settings: {dev-prefix: nat}}";
+        reader.wrong(node, &path, wanted);
         return None;
     }
+    let map = reader.map(node, &path);
     let kind = match map.iter().find(|(word, ..)| *word == "type") {
         Some((.., value)) => kind(reader, value, &join(&path, "type"), name),
         None => {

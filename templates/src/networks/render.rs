@@ -4,20 +4,26 @@ use muster_types::network::{Layer, NetworkSpec};
 use serde_json::Value;
 
 use super::{Kind, Network, ethernet};
-use crate::key::Key;
+use crate::key::{Key, Shape};
 
 /// The definition of a network with all its defaults, as it may be written to `networks.yaml`. What
 /// is not set and has no value of its own is there as a comment.
 #[must_use]
 pub fn to_yaml(network: &Network) -> String {
     let mut lines = vec![
-        format!("{}:", network.name),
+        format!("{}:", scalar(&Value::String(network.name.clone()))),
         format!("  type: {}", network.spec.type_word()),
         "  settings:".to_owned(),
     ];
     let settings = serde_json::to_value(&network.spec).unwrap_or_default();
     let l2 = matches!(&network.spec, NetworkSpec::Ethernet(net) if net.network_layer == Layer::L2);
-    for Key { name, default, .. } in Kind::of(&network.spec).keys() {
+    for Key {
+        name,
+        default,
+        shape,
+        ..
+    } in Kind::of(&network.spec).keys()
+    {
         // pcocc's only gateway is no setting.
         if *name == "gateway" || (l2 && ethernet::L3_ONLY.contains(name)) {
             continue;
@@ -29,7 +35,9 @@ pub fn to_yaml(network: &Network) -> String {
             }
             Some(Value::Array(items)) => {
                 lines.push(format!("    {name}:"));
-                items.iter().for_each(|item| entry(&mut lines, item));
+                items
+                    .iter()
+                    .for_each(|item| entry(&mut lines, item, *shape));
             }
             Some(value) => lines.push(format!("    {name}: {}", setting(name, value))),
         }
@@ -38,16 +46,29 @@ pub fn to_yaml(network: &Network) -> String {
     lines.join("\n")
 }
 
-/// An entry of a list: a scalar, or a map of scalars.
-fn entry(lines: &mut Vec<String>, item: &Value) {
+/// An entry of a list: a scalar, or a map of scalars in the order of its table.
+fn entry(lines: &mut Vec<String>, item: &Value, shape: Shape) {
     match item {
         Value::Object(map) => {
-            for (i, (name, value)) in map.iter().enumerate() {
-                let lead = if i == 0 { "- " } else { "  " };
-                lines.push(format!("      {lead}{name}: {}", scalar(value)));
+            let mut lead = "- ";
+            for Key { name, .. } in inner(shape) {
+                if let Some(value) = map.get(*name) {
+                    lines.push(format!("      {lead}{name}: {}", scalar(value)));
+                    lead = "  ";
+                }
             }
         }
         item => lines.push(format!("      - {}", scalar(item))),
+    }
+}
+
+/// The keys of the maps of a list.
+fn inner(shape: Shape) -> &'static [Key] {
+    match shape {
+        Shape::Keys(keys) => keys,
+        Shape::List(item) => inner(*item),
+        Shape::Either(shapes) => shapes.last().map_or(&[], |last| inner(*last)),
+        _ => &[],
     }
 }
 

@@ -30,13 +30,20 @@ impl<'n> Settings<'n> {
         key: &str,
         table: &'static [Key],
     ) -> Self {
-        let map = reader.map(node, key);
+        let is_map = matches!(node.value, Value::Map(_) | Value::Null);
+        let map = match is_map {
+            true => reader.map(node, key),
+            false => {
+                let first = table.first().map_or("type", |k| k.name);
+                reader.wrong(node, key, &format!("a map with keys such as {first}"));
+                Vec::new()
+            }
+        };
         for (word, name, _) in &map {
             if table.iter().all(|k| k.name != *word) {
                 reader.unknown_key(name, &join(key, word), word, &names(table));
             }
         }
-        let is_map = matches!(node.value, Value::Map(_) | Value::Null);
         for wanted in table.iter().filter(|k| is_map && k.default.is_empty()) {
             if map.iter().all(|(word, ..)| *word != wanted.name) {
                 let message = format!("key '{}' is missing: {}", wanted.name, wanted.about);
@@ -139,6 +146,10 @@ pub(super) fn device(
 
 /// An IPv4 or IPv6 address.
 pub(super) fn address(reader: &mut Reader<'_>, node: &Node, key: &str) -> Option<IpAddr> {
+    if !matches!(node.value, Value::Text(_)) {
+        reader.wrong(node, key, "an IP address such as 10.0.0.53");
+        return None;
+    }
     reader.parsed(node, key, |text| {
         text.parse()
             .map_err(|_| format!("'{}' is no IP address such as 10.0.0.53", shown(text)))

@@ -10,6 +10,7 @@
 )]
 
 #[path = "../host/slurm.rs"]
+#[expect(dead_code, reason = "the other test uses the rest")]
 mod slurm;
 
 mod options;

@@ -12,7 +12,6 @@ pub(crate) const ACCOUNT: &str = "FAKE_SLURM_ACCOUNT";
 
 // SAFETY: the name of the commands' variable, which nothing else in this program has.
 #[unsafe(no_mangle)]
-#[expect(non_upper_case_globals, reason = "Slurm's name")]
 static opt: [u8; 64] = [0; 64];
 
 /// Keeps the linker from leaving out what only the plugin looks up.

@@ -200,6 +200,12 @@ impl Policy {
         errors
     }
 
+    /// Whether any rule speaks of templates and their values: only then the site's own are needed.
+    #[must_use]
+    pub fn judges_templates(&self) -> bool {
+        self.templates.is_some() || self.qemu_bins.is_some() || self.custom_args.is_some()
+    }
+
     /// Whether any rule speaks of groups: only then the user database has to be asked for them.
     #[must_use]
     pub fn names_groups(&self) -> bool {

@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
 
 use muster_types::image::ImageRef;
-use muster_types::request::{ClusterRequest, REQUEST_VERSION, Submitter, VmGroup, Wait};
+use muster_types::request::{self, ClusterRequest, REQUEST_VERSION};
 use muster_types::template::TemplateSpec;
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 use crate::expand::Names;
@@ -45,21 +46,19 @@ fn request(set: impl FnOnce(&mut TemplateSpec)) -> ClusterRequest {
         ..TemplateSpec::default()
     };
     set(&mut spec);
-    let set = spec.resource_set.iter().map(|s| (s.clone(), Vec::new()));
-    ClusterRequest {
-        version: REQUEST_VERSION,
-        definition: "mine:2".into(),
-        submitter: Submitter::Salloc,
-        groups: vec![VmGroup {
-            template: "mine".into(),
-            count: 2,
-        }],
-        resource_sets: set.collect(),
-        networks: BTreeMap::new(),
-        templates: BTreeMap::from([("mine".into(), spec)]),
-        wait: Wait::default(),
-        wait_timeout: None,
+    let mut sets = BTreeMap::new();
+    if let Some(set) = &spec.resource_set {
+        sets.insert(set.clone(), Vec::<String>::new());
     }
+    let json = json!({
+        "version": REQUEST_VERSION,
+        "definition": "mine:2",
+        "submitter": "salloc",
+        "groups": [{ "template": "mine", "count": 2 }],
+        "resource-sets": sets,
+        "templates": { "mine": spec },
+    });
+    request::parse(&json.to_string()).unwrap()
 }
 
 fn ib() -> ClusterRequest {
@@ -440,7 +439,7 @@ proptest! {
     }
 
     #[test]
-    fn no_argument_passes_that_is_not_listed(args in proptest::collection::vec("-{0,3}[ab/=]{0,3}", 0..6)) {
+    fn no_argument_passes_that_is_not_listed(args in proptest::collection::vec("(-{1,3}[ab/=]{0,3}|[ab/=]{1,3})", 0..6)) {
         let policy = policy("custom-args: [-a]\n");
         let request = request(|t| t.custom_args.clone_from(&args));
         let passed = refused(&policy, &request, &NOBODY, "mine: {image: x}\n").is_empty();

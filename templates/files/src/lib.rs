@@ -3,6 +3,7 @@
 //! Used by the plugin inside salloc, sbatch and srun and by `muster`, as the user, and by vmd for the
 //! system tree alone. No threads, no processes: slurmstepd and the Slurm commands may load it.
 
+mod check;
 mod listing;
 mod networks;
 mod policy;
@@ -20,6 +21,7 @@ use muster_templates::library::Library;
 use muster_templates::repos::{self, RepoSpec, Repos};
 use muster_templates::source::{MAX_FILE_BYTES, Source, Tree};
 
+pub use check::{Finding, Report, Severity, check};
 pub use listing::catalog;
 pub use networks::{networks, resource_sets};
 pub use policy::policy;

@@ -47,7 +47,48 @@ pub fn names(keys: &[Key]) -> Vec<&'static str> {
     keys.iter().map(|key| key.name).collect()
 }
 
+/// The keys as a table of Markdown, for the manual.
+#[must_use]
+pub fn table(keys: &[Key]) -> String {
+    let mut table = String::from("| key | default | takes | meaning |\n|---|---|---|---|\n");
+    for key in keys {
+        let default = match key.default {
+            "" => "required",
+            default => default,
+        };
+        let (name, takes, about) = (key.name, key.shape.takes(), key.about);
+        table.push_str(&format!("| `{name}` | {default} | {takes} | {about} |\n"));
+    }
+    table
+}
+
 impl Shape {
+    /// What a key of this shape takes, in words.
+    #[must_use]
+    pub fn takes(&self) -> String {
+        let quoted = |words: &[&str]| -> String {
+            let words: Vec<_> = words.iter().map(|w| format!("`{w}`")).collect();
+            words.join(", ")
+        };
+        match self {
+            Self::Text => "text".into(),
+            Self::Number(from, to) => format!("{from} to {to}"),
+            Self::Bool => quoted(&["true", "false"]),
+            Self::Words(words) => quoted(words),
+            Self::Size => "size such as `512M`, `4G`".into(),
+            Self::List(Self::Text) => "list of texts".into(),
+            Self::List(Self::Keys(keys)) => format!("list of maps of {}", quoted(&names(keys))),
+            Self::List(item) => format!("list of {}", item.takes()),
+            Self::Keys(keys) => format!("map of {}", quoted(&names(keys))),
+            Self::Named(value) => format!("map from names to {}", value.takes()),
+            Self::Either(shapes) => {
+                let all: Vec<_> = shapes.iter().map(Self::takes).collect();
+                all.join("; or ")
+            }
+            Self::Anything => "anything".into(),
+        }
+    }
+
     /// Its JSON Schema (draft 2020-12).
     #[must_use]
     pub fn schema(&self) -> Value {
@@ -177,5 +218,10 @@ mod tests {
             "whether (default: maybe)"
         );
         assert_eq!(names(KEYS), ["a", "b"]);
+        let rows =
+            "| `a` | required | 1 to 4 | how many |\n| `b` | maybe | `yes`, `maybe` | whether |\n";
+        assert!(table(KEYS).ends_with(rows), "{}", table(KEYS));
+        let shape = Shape::Either(&[Shape::Text, Shape::List(&Shape::Keys(KEYS))]);
+        assert_eq!(shape.takes(), "text; or list of maps of `a`, `b`");
     }
 }

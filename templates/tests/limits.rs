@@ -126,7 +126,7 @@ fn long_and_strange_texts() {
     let told = repos::parse(&sources).unwrap_err().to_string();
     assert_eq!(
         told,
-        "repos.yaml:1:1: \\u{1b}[31m: unknown key; allowed are repos"
+        "repos.yaml:1:1: \\u{1b}[31m: unknown key; allowed are cache, repos"
     );
 }
 

@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
+use crate::chain::chain;
 use crate::cluster::Context;
 use crate::host::directory;
 use crate::host::slurm::Commands;
@@ -66,6 +67,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         directory::ensure_own(&settings.jobs_dir(), 0o700)?;
     }
     directory::ensure_own(&settings.run_dir, 0o755)?;
+    if let Err(e) = muster_config::policy(&trees).map_err(|e| chain(&e))
+        && !options.gateway
+    {
+        tracing::warn!("jobs with VMs fail here until this is put right: {e}");
+    }
     let (config, store_name) = store_config(&options, &batch)?;
     let store = store::open(&config).await.context("open the state store")?;
     let context = Arc::new(Context {
@@ -77,6 +83,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         }),
         store: Arc::clone(&store),
         settings,
+        trees,
     });
     let registry = Arc::new(Registry::new(Arc::clone(&context)));
     let listener = rpc::bind(&context.settings.run_dir.join("vmd.sock")).await?;

@@ -25,6 +25,9 @@ pub struct Entry {
     /// The shim that took the launch plan last.
     #[serde(default)]
     pub shim: Option<ProcessId>,
+    /// Why the job was refused: it stays so, whatever the configuration says later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
     /// The release has begun: only the undoing may go on.
     #[serde(default)]
     pub releasing: bool,
@@ -208,6 +211,7 @@ pub(crate) mod tests {
             nodelist: nodelist.into(),
             cpus_per_node: "1(x2)".into(),
             partition: "main".into(),
+            account: None,
             sluid: None,
         }
     }
@@ -224,6 +228,7 @@ pub(crate) mod tests {
                 log: journal.step_log("7.0".parse().unwrap()),
             }],
             shim: None,
+            refused: None,
             releasing: false,
         };
         journal.write(&entry).unwrap();

@@ -7,6 +7,7 @@ pub mod daemon;
 pub mod host;
 pub mod journal;
 pub mod plan;
+pub mod policy;
 pub mod query;
 pub mod registry;
 pub mod rpc;

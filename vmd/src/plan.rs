@@ -10,6 +10,7 @@ use muster_types::ids::NodeName;
 use muster_types::placement::{self, Placement, PlacementError};
 use muster_types::request::{self, ClusterRequest, RequestError};
 
+use crate::policy::{Reasons, SiteView};
 use crate::settings::Settings;
 
 /// A node's part of a virtual cluster.
@@ -40,6 +41,12 @@ pub enum PlanError {
     /// The request was refused.
     #[error("cluster request refused: {0}")]
     Request(#[from] RequestError),
+    /// The site does not allow it.
+    #[error("refused by the site's policy: {0}")]
+    Policy(Reasons),
+    /// This node's networks or resource sets are not those of the submit host.
+    #[error("{0}")]
+    Differs(Reasons),
     /// Slurm's lists do not parse.
     #[error("job facts: {0}")]
     Lists(#[from] ListError),
@@ -56,13 +63,15 @@ pub enum PlanError {
     Placement(#[from] PlacementError),
 }
 
-/// Computes this node's plan.
+/// Computes this node's plan. `site` is what this node's configuration says of the job; none for a job
+/// that was judged by an earlier vmd.
 ///
 /// # Errors
 /// See [`PlanError`].
 pub fn plan(
     facts: &JobFacts,
     request: Option<&str>,
+    site: Option<&SiteView>,
     settings: &Settings,
 ) -> Result<NodePlan, PlanError> {
     let nodes = hostlist::expand(&facts.nodelist)?;
@@ -74,6 +83,10 @@ pub fn plan(
     })?;
     let request = request::parse(request.ok_or(PlanError::NoRequest)?)?;
     request.check_supported()?;
+    if let Some(site) = site {
+        site.judge(facts, &request).map_err(PlanError::Policy)?;
+        site.compare(facts, &request).map_err(PlanError::Differs)?;
+    }
     let placement = placement::place(&cpus, &request)?;
     let vms = request
         .vms()
@@ -145,7 +158,7 @@ pub(crate) mod tests {
     use crate::journal::tests::facts;
     use crate::settings::tests::settings;
     use muster_types::image::ImageRef;
-    use muster_types::request::{Accel, REQUEST_VERSION, Submitter, TemplateSpec, VmGroup, Wait};
+    use muster_types::request::{Accel, REQUEST_VERSION, Submitter, TemplateSpec, VmGroup};
     use std::collections::BTreeMap;
 
     pub(crate) fn request(count: u32) -> String {
@@ -166,8 +179,6 @@ pub(crate) mod tests {
             templates: BTreeMap::from([("tiny".into(), spec)]),
             resource_sets: BTreeMap::new(),
             networks: BTreeMap::new(),
-            wait: Wait::default(),
-            wait_timeout: None,
         }
         .to_json()
         .unwrap()
@@ -177,8 +188,15 @@ pub(crate) mod tests {
     fn each_node_plans_its_own_vms() {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(dir.path());
-        let on =
-            |node: &str| plan(&facts(7, "n[1-2]", node), Some(&request(2)), &settings).unwrap();
+        let on = |node: &str| {
+            plan(
+                &facts(7, "n[1-2]", node),
+                Some(&request(2)),
+                None,
+                &settings,
+            )
+            .unwrap()
+        };
         let (first, second) = (on("n1"), on("n2"));
         assert!(first.leads() && !second.leads());
         assert_eq!(first.placement, second.placement);
@@ -193,7 +211,10 @@ pub(crate) mod tests {
     fn bad_facts_and_requests_become_words() {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(dir.path());
-        let say = |f: &JobFacts, r: Option<&str>| plan(f, r, &settings).unwrap_err().to_string();
+        let say = |f: &JobFacts, r: Option<&str>| {
+            let site = SiteView::default();
+            plan(f, r, Some(&site), &settings).unwrap_err().to_string()
+        };
         let good = facts(7, "n[1-2]", "n1");
         assert!(say(&good, None).contains("without its cluster request"));
         assert!(say(&good, Some("{")).contains("refused"));

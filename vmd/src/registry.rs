@@ -90,6 +90,7 @@ impl Registry {
             request,
             objects: Vec::new(),
             shim: None,
+            refused: None,
             releasing: false,
         };
         self.context.journal.write(&entry)?;

@@ -20,6 +20,7 @@ use crate::host::process::ProcessId;
 use crate::host::slurm::Step;
 use crate::journal::{Entry, HostObject};
 use crate::plan::{self, NodePlan};
+use crate::policy::{self, SiteView};
 use crate::store::{Mirror, StoreError, Write, keys};
 
 /// Status changes that nobody waits for are written together after this time.
@@ -101,7 +102,8 @@ pub(super) async fn run(
 ) {
     let (events, event_inbox) = mpsc::unbounded_channel();
     let releasing = entry.releasing;
-    let mut actor = Actor::new(context, entry, events, publish);
+    let site = policy::of_entry(&context.trees, &entry).await;
+    let mut actor = Actor::new(context, entry, site, events, publish);
     let mut inbox = inbox;
     if releasing {
         actor.release(None, inbox).await;
@@ -117,11 +119,16 @@ impl Actor {
     fn new(
         context: Arc<Context>,
         entry: Entry,
+        site: Result<Option<SiteView>, String>,
         events: mpsc::UnboundedSender<Event>,
         publish: watch::Sender<Published>,
     ) -> Self {
         let key = entry.key();
-        let plan = plan::plan(&entry.facts, entry.request.as_deref(), &context.settings);
+        let plan = site.and_then(|site| {
+            let request = entry.request.as_deref();
+            plan::plan(&entry.facts, request, site.as_ref(), &context.settings)
+                .map_err(|e| e.to_string())
+        });
         let nodes = hostlist::expand(&entry.facts.nodelist).unwrap_or_default();
         let index = nodes.iter().position(|n| *n == entry.facts.node);
         let now = Instant::now();
@@ -129,7 +136,7 @@ impl Actor {
         let adopted = !entry.objects.is_empty();
         let begun = entry.shim.is_some() || entry.step().is_some();
         Self {
-            plan: plan.map_err(|e| e.to_string()),
+            plan,
             index: index.unwrap_or(0),
             status: NodeStatus {
                 key,
@@ -183,6 +190,7 @@ impl Actor {
                 let verdict = verdict.clone();
                 warn!(verdict, "job refused");
                 self.entry.objects = vec![self.own_keys()];
+                self.entry.refused = Some(verdict.clone());
                 if let Err(e) = self.context.journal.write(&self.entry) {
                     warn!(error = chain(&e), "refused job not journalled");
                 }

@@ -25,6 +25,7 @@ mod wait;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use muster_config::Trees;
 use muster_types::api::{ApiError, LaunchPlan, Released, Report};
 use muster_types::ids::JobKey;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -43,6 +44,8 @@ use crate::store::StateStore;
 pub struct Context {
     /// Settings of this vmd.
     pub settings: Settings,
+    /// The site's configuration, read anew for each job.
+    pub trees: Trees,
     /// Where host objects are written down.
     pub journal: Journal,
     /// The state store.

@@ -90,7 +90,8 @@ mod tests {
     fn setup() -> (NodeStatus, NodePlan) {
         let dir = tempfile::tempdir().unwrap();
         let facts = facts(7, "n[1-2]", "n2");
-        let plan = crate::plan::plan(&facts, Some(&request(2)), &settings(dir.path())).unwrap();
+        let plan =
+            crate::plan::plan(&facts, Some(&request(2)), None, &settings(dir.path())).unwrap();
         let status = NodeStatus {
             key: facts.key,
             phase: NodePhase::Prepared,

@@ -102,6 +102,10 @@ async fn node(step_fails: bool) -> Node {
         journal: Journal::new(settings.jobs_dir()),
         store: open(&StoreConfig::Embedded { path }).await.unwrap(),
         slurm: Arc::clone(&slurm) as Arc<dyn Slurm>,
+        trees: Trees {
+            system: dir.path().join("etc"),
+            user: None,
+        },
         settings,
     };
     Node {
@@ -117,6 +121,7 @@ fn entry(node: &str, request: Option<String>) -> Entry {
         request,
         objects: Vec::new(),
         shim: None,
+        refused: None,
         releasing: false,
     }
 }
@@ -259,6 +264,37 @@ async fn a_bad_request_is_a_verdict_not_an_error() {
     handle.release().await;
     assert!(n.left_over().await.is_empty());
     assert!(!n.slurm.calls().iter().any(|c| c.starts_with("start")));
+}
+
+#[tokio::test]
+async fn a_job_is_judged_once() {
+    let n = node(false).await;
+    let etc = n.context.trees.system.clone();
+    std::fs::create_dir(&etc).unwrap();
+    let policy = |text: &str| std::fs::write(etc.join("policy.yaml"), text).unwrap();
+    let journalled = || n.context.journal.read_all().unwrap().0.remove(0);
+    policy("max-vms-per-job: 1\n");
+    let refused =
+        "refused by the site's policy: the job has 2 VMs, at most 1 VM is allowed (policy.yaml:1)";
+    let handle = n.start(entry("n1", Some(request(2))));
+    let waited = wait(&handle, Until::Started).await;
+    assert_eq!(waited.reason.as_deref(), Some(refused));
+    policy("");
+    // What later vmds find.
+    assert_eq!(journalled().refused.as_deref(), Some(refused));
+    let again = start(Arc::clone(&n.context), journalled());
+    let waited = wait(&again, Until::Started).await;
+    assert_eq!(waited.reason.as_deref(), Some(refused));
+    again.release().await;
+    assert!(n.left_over().await.is_empty());
+    assert!(!n.slurm.calls().iter().any(|c| c.starts_with("start")));
+
+    let handle = n.start(entry("n1", Some(request(2))));
+    handle.launch(None, 3).await.unwrap();
+    policy("max-vms-per-job: 1\n");
+    let again = start(Arc::clone(&n.context), journalled());
+    again.launch(None, 3).await.unwrap();
+    again.release().await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! directories and Slurm's commands. What it depends on (`/proc`, the run directory, the programs)
 //! is passed in, so that tests use directories of their own.
 
+pub mod account;
 pub mod cgroup;
 pub mod directory;
 pub mod process;

@@ -1,11 +1,13 @@
 //! `resources.yaml`: sets of networks and devices that templates name.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::Ipv4Addr;
 
 use muster_types::ids::shown;
 use muster_types::image::check_name;
 use muster_types::network::{Ethernet, Layer, NetworkSpec};
 use muster_types::request::MAX_NETWORKS;
+use muster_types::subnet::Subnet;
 
 use crate::error::{ConfigError, ConfigErrors};
 use crate::key::{File, Key, Shape, names};
@@ -329,12 +331,73 @@ fn clash(a: &NetworkSpec, b: &NetworkSpec) -> Option<String> {
 }
 
 /// A usual private range that overlaps neither.
-fn free(a: muster_types::subnet::Subnet, b: muster_types::subnet::Subnet) -> String {
-    use muster_types::subnet::Subnet;
-    use std::net::Ipv4Addr;
-    let tens = (202..=249).map(|n| Subnet::new(Ipv4Addr::new(10, n, 0, 0), 16));
-    let others = (16..=31).map(|n| Subnet::new(Ipv4Addr::new(172, n, 0, 0), 16));
+fn free(a: Subnet, b: Subnet) -> Subnet {
+    let tens = (202..=249).map(|n| Ipv4Addr::new(10, n, 0, 0));
+    let others = (16..=31).map(|n| Ipv4Addr::new(172, n, 0, 0));
     tens.chain(others)
+        .map(|base| Subnet::new(base, 16))
         .find(|s| !s.overlaps(a) && !s.overlaps(b))
-        .map_or_else(|| "192.168.0.0/16".into(), |s| s.to_string())
+        .unwrap_or(Subnet::new(Ipv4Addr::new(192, 168, 0, 0), 16))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Tree;
+    use proptest::prelude::*;
+
+    fn source(path: &str, text: &str) -> Source {
+        Source {
+            path: path.into(),
+            text: text.into(),
+            tree: Tree::System,
+        }
+    }
+
+    fn networks() -> Networks {
+        let text = "nat: {type: ethernet, settings: {dev-prefix: nat}}\npv: {type: ethernet, settings: {network-layer: L2, dev-prefix: pv}}\n";
+        Networks::parse(&[source("networks.yaml", text)]).unwrap()
+    }
+
+    #[test]
+    fn sets_keep_the_order_of_their_networks() {
+        let text = "b: {networks: [pv, nat], default: true}\na: {networks: nat}\n";
+        let sets = ResourceSets::parse(&[source("resources.yaml", text)], &networks()).unwrap();
+        assert_eq!(sets.default_set().unwrap().networks, ["pv", "nat"]);
+        assert_eq!(sets.names().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(sets.get("a").unwrap().defined_at, "resources.yaml:2");
+        assert!(sets.get("c").is_none());
+        let none = ResourceSets::parse(&[], &networks()).unwrap();
+        assert!(none.default_set().is_none());
+    }
+
+    #[test]
+    fn a_set_of_two_files_is_told_with_the_first() {
+        let files = [
+            source("a.yaml", "s: {networks: [nat]}\n"),
+            source("b.yaml", "# two\ns: {default: true}\n"),
+        ];
+        let e = ResourceSets::parse(&files, &networks()).unwrap_err();
+        let told = "b.yaml:2:1: s: the resource set is defined in a.yaml:1 already";
+        assert_eq!(e.to_string(), told);
+    }
+
+    #[test]
+    fn the_range_that_is_proposed_is_free() {
+        let subnet = |s: &str| s.parse::<Subnet>().unwrap();
+        let proposed = free(subnet("10.200.0.0/16"), subnet("10.200.7.0/24"));
+        assert_eq!(proposed, subnet("10.202.0.0/16"));
+        let proposed = free(subnet("10.0.0.0/8"), subnet("172.16.0.0/13"));
+        assert_eq!(proposed, subnet("172.24.0.0/16"));
+    }
+
+    proptest! {
+        #[test]
+        fn random_text_does_not_panic(text in "[ -~\n]{0,200}", list in "[a-z, \\[\\]{}]{0,30}") {
+            let file = source("resources.yaml", &text);
+            drop(ResourceSets::parse(&[file], &networks()));
+            let file = source("resources.yaml", &format!("s:\n  networks: {list}\n  devices: {list}\n"));
+            drop(ResourceSets::parse(&[file], &networks()));
+        }
+    }
 }

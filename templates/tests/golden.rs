@@ -123,7 +123,7 @@ fn wrong_files() {
         &testdata().join("wrong"),
         &["batch", "networks", "repos", "sets"],
     );
-    assert!(cases.len() >= 60, "only {} cases", cases.len());
+    assert!(cases.len() >= 100, "only {} cases", cases.len());
     compare(cases.into_iter().map(|case| {
         let name = case.display().to_string();
         let mistakes = outcome(&case).expect_err(&name);

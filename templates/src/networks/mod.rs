@@ -25,6 +25,7 @@ mod ethernet;
 mod genericpci;
 mod hostib;
 mod infiniband;
+mod keys;
 mod render;
 mod rules;
 mod settings;
@@ -83,7 +84,7 @@ enum Kind {
 impl Kind {
     fn keys(self) -> &'static [Key] {
         match self {
-            Self::Ethernet => ethernet::KEYS,
+            Self::Ethernet => keys::ETHERNET,
             Self::Bridged => bridged::KEYS,
             Self::Infiniband => infiniband::KEYS,
             Self::Hostib => hostib::KEYS,
@@ -125,7 +126,7 @@ pub const FILE: File = File {
     name: "networks",
     about: "the networks that virtual clusters may have",
     shape: Shape::Named(&Shape::Either(&[
-        Shape::Keys(&[type_key(ETHERNET), settings_key(ethernet::KEYS)]),
+        Shape::Keys(&[type_key(ETHERNET), settings_key(keys::ETHERNET)]),
         Shape::Keys(&[type_key(BRIDGED), settings_key(bridged::KEYS)]),
         Shape::Keys(&[type_key(INFINIBAND), settings_key(infiniband::KEYS)]),
         Shape::Keys(&[type_key(HOSTIB), settings_key(hostib::KEYS)]),

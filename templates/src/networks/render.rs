@@ -3,7 +3,7 @@
 use muster_types::network::{Layer, NetworkSpec};
 use serde_json::Value;
 
-use super::{Kind, Network, ethernet};
+use super::{Kind, Network, keys};
 use crate::key::{Key, Shape};
 
 /// The definition of a network with all its defaults, as it may be written to `networks.yaml`. What
@@ -25,7 +25,7 @@ pub fn to_yaml(network: &Network) -> String {
     } in Kind::of(&network.spec).keys()
     {
         // pcocc's only gateway is no setting.
-        if *name == "gateway" || (l2 && ethernet::L3_ONLY.contains(name)) {
+        if *name == "gateway" || (l2 && keys::L3_ONLY.contains(name)) {
             continue;
         }
         match settings.get(name) {

@@ -66,15 +66,19 @@ impl Context {
         Trees::from_env(&env, self.home.as_deref())
     }
 
-    /// The image repositories, in order of priority.
-    pub(crate) fn repos(&self) -> anyhow::Result<Vec<RepoSpec>> {
+    /// Calls `f` with what `%{...}` in paths stands for.
+    pub(crate) fn with_names<T>(&self, f: impl FnOnce(&Names<'_>) -> T) -> T {
         let env = |name: &str| std::env::var(name).ok();
-        let names = Names {
+        f(&Names {
             home: self.home.as_deref().and_then(|h| h.to_str()),
             user: &self.user,
             env: &env,
-        };
-        Ok(muster_config::repos(&self.trees(), &names)?)
+        })
+    }
+
+    /// The image repositories, in order of priority.
+    pub(crate) fn repos(&self) -> anyhow::Result<Vec<RepoSpec>> {
+        Ok(self.with_names(|names| muster_config::repos(&self.trees(), names))?)
     }
 }
 

@@ -50,6 +50,12 @@ enum Command {
     /// Templates that clusters are made from
     #[command(subcommand)]
     Template(commands::template::Command),
+    /// Networks of this site
+    #[command(subcommand)]
+    Network(commands::network::Command),
+    /// The configuration: check, show, schemas for editors
+    #[command(subcommand)]
+    Config(commands::config::Command),
     /// Parts that muster starts on other nodes
     #[command(subcommand, hide = true)]
     Internal(commands::internal::Command),
@@ -81,6 +87,8 @@ fn run(command: Command, context: &Context, out: &mut dyn Write) -> anyhow::Resu
         Command::Stop(args) => commands::stop::run(&args, context, out),
         Command::Image(command) => commands::image::run(&command, context, out),
         Command::Template(command) => commands::template::run(&command, context, out),
+        Command::Network(command) => commands::network::run(&command, context, out),
+        Command::Config(command) => commands::config::run(&command, context, out),
         Command::Internal(command) => commands::internal::run(&command, out),
     }
 }

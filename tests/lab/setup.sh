@@ -13,6 +13,9 @@ fi
 # Stand-ins for GPUs: Slurm only looks whether they exist.
 for i in 0 1; do [ -e "/dev/lab-gpu$i" ] || mknod "/dev/lab-gpu$i" c 1 3; done
 
+# Alice is in a group, bob is in none but his own.
+groupadd --gid 1600 physics
+usermod --append --groups physics alice
 for user in alice bob; do install -d -m 0700 -o "$user" -g "$user" "/home/$user"; done
 install -d /var/spool/slurmctld /var/spool/slurmd /var/log/slurm /var/log/muster /etc/slurm
 cp -a /lab/root/. /

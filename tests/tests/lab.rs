@@ -17,6 +17,8 @@ mod clusters;
 mod faults;
 #[path = "lab/privacy.rs"]
 mod privacy;
+#[path = "lab/site.rs"]
+mod site;
 #[path = "lab/submission.rs"]
 mod submission;
 

@@ -1,8 +1,10 @@
 //! The subcommands, one file each: its arguments and what it does.
 
+pub(crate) mod config;
 pub(crate) mod console;
 pub(crate) mod image;
 pub(crate) mod internal;
+pub(crate) mod network;
 pub(crate) mod ps;
 pub(crate) mod show;
 pub(crate) mod stop;

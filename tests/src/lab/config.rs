@@ -91,6 +91,7 @@ ReturnToService=2
 SlurmdParameters=config_overrides
 NodeName={nodes} CPUs=4 Sockets=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=8000 Gres=gpu:2 State=UNKNOWN
 PartitionName=main Nodes={nodes} Default=YES MaxTime=INFINITE State=UP
+PartitionName=guest Nodes={nodes} MaxTime=INFINITE State=UP
 ",
         controller = options.controller()
     )

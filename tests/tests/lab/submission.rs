@@ -52,7 +52,11 @@ fn an_unknown_image_is_refused() {
         refused(lab, "lab:tniy", "lab:tniy");
         let write = "mkdir -p ~/.muster && echo 'mine: {image: tyny}' > ~/.muster/templates.yaml";
         assert!(lab.sh("ctl", User::Alice, write, LONG).unwrap().ok());
-        refused(lab, "mine", "template 'mine': no image 'tyny'");
+        refused(
+            lab,
+            "mine",
+            "mine.image: no image 'tyny' (did you mean 'tiny'?)",
+        );
         lab.sh("ctl", User::Alice, "rm -r ~/.muster", LONG).unwrap();
     });
 }

@@ -11,6 +11,7 @@ pub mod cache;
 pub mod command;
 pub mod demo;
 pub mod docker;
+pub mod fuzz;
 pub mod guests;
 pub mod images;
 pub mod lab;

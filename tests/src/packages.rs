@@ -37,6 +37,7 @@ const fn package(package: &'static str, why: &'static str) -> Need {
 const NEEDS: &[Need] = &[
     program("gcc", "cc", "linking"),
     package("libc6-dev", "linking"),
+    program("g++", "c++", "building libFuzzer"),
     program("protobuf-compiler", "protoc", "building etcd-client"),
     package("libprotobuf-dev", "building etcd-client"),
     package("libclang-dev", "bindings to SPANK"),

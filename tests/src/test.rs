@@ -9,6 +9,7 @@ use crate::artifacts::{Artifacts, Profile};
 use crate::boot;
 use crate::cache::Cache;
 use crate::docker;
+use crate::fuzz;
 use crate::guests::Guest;
 use crate::lab::{EtcdAuth, Lab, Options, State};
 use crate::load;
@@ -209,14 +210,15 @@ fn lab(options: &Options, arguments: &Arguments, cache: &Cache, progress: &Progr
     result
 }
 
-/// All that is checked before a change is taken: format, lints, tests.
+/// All that is checked before a change is taken: format, lints, fuzzing, tests.
 ///
 /// # Errors
 /// A check fails.
 pub fn ci(progress: &Progress) -> Result<()> {
     packages::ensure(progress)?;
     progress.stage("cargo fmt --check", || {
-        cargo(["fmt", "--all", "--check"]).show_ok()
+        cargo(["fmt", "--all", "--check"]).show_ok()?;
+        cargo(["fmt", "--check", "--manifest-path", fuzz::MANIFEST]).show_ok()
     })?;
     progress.stage("cargo clippy", || {
         cargo([
@@ -230,6 +232,12 @@ pub fn ci(progress: &Progress) -> Result<()> {
         ])
         .show_ok()
     })?;
+    // Always the same inputs: a change that broke nothing does not fail by chance.
+    let fuzzing = fuzz::Arguments {
+        seed: Some(1),
+        ..fuzz::Arguments::default()
+    };
+    progress.stage("cargo xtask fuzz", || fuzz::run(&fuzzing, progress))?;
     let arguments = Arguments {
         only: None,
         suite: None,

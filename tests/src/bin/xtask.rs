@@ -9,7 +9,7 @@ use muster_tests::cache::Cache;
 use muster_tests::guests::Guest;
 use muster_tests::lab::{Arguments, Lab, Options, User};
 use muster_tests::progress::Progress;
-use muster_tests::{bare, bench, demo, docker, packages, test};
+use muster_tests::{bare, bench, demo, docker, fuzz, packages, test};
 
 /// The project's tasks.
 #[derive(Debug, Parser)]
@@ -32,7 +32,9 @@ enum Task {
     Demo,
     /// Run the tests.
     Test(test::Arguments),
-    /// Check format and lints and run all tests, as .ci/run does.
+    /// Run the parsers against inputs that libFuzzer makes.
+    Fuzz(fuzz::Arguments),
+    /// Check format and lints, fuzz, and run all tests, as .ci/run does.
     Ci,
     /// Measure, and print ratios.
     Bench {
@@ -102,6 +104,7 @@ fn run(task: Task, progress: &Progress) -> Result<ExitCode> {
         Task::Lab { task } => return lab(task, progress),
         Task::Demo => demo::run(progress)?,
         Task::Test(arguments) => test::run(&arguments, progress)?,
+        Task::Fuzz(arguments) => fuzz::run(&arguments, progress)?,
         Task::Ci => test::ci(progress)?,
         Task::Bench { subject } => bench::run(subject, progress)?,
         Task::BareQemu {

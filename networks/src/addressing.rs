@@ -141,7 +141,7 @@ fn bridged(net: &ClusterNetwork, spec: &Bridged) -> Result<Vec<VmAddress>, Netwo
         .iter()
         .zip(named)
         .map(|(vm, names)| {
-            let [_, high, middle, low] = (job << 12 | vm.number % MAX_VMS).to_be_bytes();
+            let [_, high, middle, low] = ((job << 12) | (vm.number % MAX_VMS)).to_be_bytes();
             let number = u32::from(u16::from_be_bytes([middle, low]));
             let mac = spec
                 .mac_prefix

@@ -190,9 +190,7 @@ pub enum NetworkError {
         least: u16,
     },
     /// A VM on a node that the job does not have.
-    #[error(
-        "network '{network}': {vm} is on node {node} of the job, which has {nodes} nodes (counted from 0)"
-    )]
+    #[error("network '{network}': {vm} is on node {node}, the job has {nodes}, counted from 0")]
     Node {
         /// The network.
         network: String,
@@ -216,6 +214,16 @@ pub enum NetworkError {
         number: u32,
         /// The number it should have.
         expected: usize,
+    },
+    /// VMs that are not in rank order, or one that is there twice.
+    #[error("network '{network}': {vm} comes after {before}: each VM is on it once, in rank order")]
+    Order {
+        /// The network.
+        network: String,
+        /// The VM.
+        vm: Rank,
+        /// The one before it.
+        before: Rank,
     },
     /// A datapath that the node lacks.
     #[error(
@@ -272,7 +280,7 @@ pub enum NetworkError {
         directory: String,
     },
     /// A node that the plan is not for.
-    #[error("network '{network}': no node {node}, the job has {nodes} nodes (counted from 0)")]
+    #[error("network '{network}': there is no node {node}, the job has {nodes}, counted from 0")]
     NoNode {
         /// The network.
         network: String,
@@ -387,7 +395,14 @@ pub(crate) fn check_shape(net: &ClusterNetwork) -> Result<(), NetworkError> {
                 nodes: net.nodes.len(),
             });
         }
-        if usize::try_from(vm.number) != Ok(expected) || last >= Some(vm.rank) {
+        if let Some(before) = last.filter(|last| *last >= vm.rank) {
+            return Err(NetworkError::Order {
+                network: network(),
+                vm: vm.rank,
+                before,
+            });
+        }
+        if usize::try_from(vm.number) != Ok(expected) {
             return Err(NetworkError::Number {
                 network: network(),
                 vm: vm.rank,

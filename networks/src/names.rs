@@ -163,7 +163,7 @@ mod tests {
 
         #[test]
         fn equal_names_are_of_one_device(
-            all in proptest::collection::vec(("[a-z][a-z0-9-]{0,7}", 1_u32..50, 0_u8..4, roles()), 1..200),
+            all in proptest::collection::vec(("[a-z][a-z0-9-]{0,7}", 1_u32..50, 0_u8..4, roles()), 1..40),
         ) {
             let mut seen = HashMap::new();
             for (prefix, job, index, role) in all {

@@ -67,7 +67,7 @@ impl Switch<'_> {
         let macs: Vec<Mac> = self.vms.iter().map(|vm| vm.mac).collect();
         let blocks = blocks(&macs);
         let mut flows = self.admit(&blocks);
-        flows.extend(self.from_vms(&blocks));
+        flows.extend(self.vms_packets(&blocks));
         flows.extend(self.to_local());
         if self.l3() {
             flows.push(
@@ -210,7 +210,7 @@ impl Switch<'_> {
     }
 
     /// Where a VM's packets go.
-    fn from_vms(&self, blocks: &[MacBlock]) -> Vec<Flow> {
+    fn vms_packets(&self, blocks: &[MacBlock]) -> Vec<Flow> {
         let mut flows = Vec::new();
         for (port, vm) in &self.local {
             let to = Field::Destination(MacBlock::one(vm.mac));

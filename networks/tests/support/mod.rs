@@ -3,7 +3,9 @@
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    reason = "tests read their data and may fail"
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests read their data, may fail, and say what they leave out"
 )]
 
 use std::collections::BTreeMap;

@@ -34,6 +34,9 @@ impl Options {
     }
 }
 
+/// How many items of a definition are told.
+const MAX_TOLD: usize = 20;
+
 /// The options understood.
 #[derive(Debug, Default)]
 pub(super) struct Overrides {
@@ -133,15 +136,21 @@ fn image(text: &str, items: &[&str], library: &Library, to: &mut Overrides) -> R
         return Ok(());
     };
     if !items.contains(&template) {
-        let near = hint(template, items.iter().copied());
+        let named: Vec<String> = items
+            .iter()
+            .take(MAX_TOLD)
+            .map(|item| shown(item))
+            .collect();
+        let near = hint(template, named.iter().map(String::as_str));
+        let more = if items.len() > MAX_TOLD { ", ..." } else { "" };
         let what = match library.get(template) {
             Some(_) => "template",
             None => "item",
         };
         return Err(format!(
-            "{what} '{}' is not in --vm, which has {}{near}",
+            "{what} '{}' is not in --vm, which has {}{more}{near}",
             shown(template),
-            items.join(", ")
+            named.join(", ")
         ));
     }
     to.images.insert(template.to_owned(), image.to_owned());

@@ -11,7 +11,7 @@ use crate::error::{ConfigError, ConfigErrors};
 use crate::nearest::hint;
 use crate::source::{Source, Tree};
 use crate::template::{self, Rest, Settings};
-use crate::tree::{self, Node, Reader};
+use crate::tree::{self, Node, Reader, Value};
 
 /// The word that stands for no virtual machines.
 const NONE: &str = "none";
@@ -35,6 +35,8 @@ pub struct ResolvedTemplate {
     pub tree: Tree,
     /// `FILE:LINE` of its definition.
     pub defined_at: String,
+    file: String,
+    at: (u64, u64),
     settings: Settings,
     origins: BTreeMap<&'static str, Origin>,
 }
@@ -71,22 +73,16 @@ impl ResolvedTemplate {
         self.settings.to_yaml(&self.name, &self.description)
     }
 
-    /// A mistake in a key, told where the key is set.
+    /// A mistake in a key, told where the key is set, else where the template begins.
     #[must_use]
     pub fn mistake(&self, key: &str, message: String) -> ConfigError {
-        let place = self.origin(key);
-        let template = place.map_or(&self.name, |o| &o.template);
+        let (template, file, at) = match self.origin(key) {
+            Some(origin) => (&origin.template, &origin.file, origin.at),
+            None => (&self.name, &self.file, self.at),
+        };
         ConfigError {
-            file: place.map_or_else(
-                || {
-                    self.defined_at
-                        .rsplit_once(':')
-                        .map_or("", |(f, _)| f)
-                        .to_owned()
-                },
-                |o| o.file.clone(),
-            ),
-            at: place.map(|o| o.at),
+            file: file.clone(),
+            at: Some(at),
             key: tree::join(&shown(template), key),
             message,
         }
@@ -119,6 +115,13 @@ impl Library {
         for (index, source) in sources.iter().enumerate() {
             let mut reader = Reader::new(&source.path);
             match tree::parse(source) {
+                Ok(root) if !matches!(root.value, Value::Map(_) | Value::Null) => {
+                    reader.wrong(
+                        &root,
+                        "",
+                        "templates by name, such as 'tiny: {image: site:tiny}'",
+                    );
+                }
                 Ok(root) => {
                     for (name, key, node) in reader.map(&root, "") {
                         let place = &mut trees[usize::from(source.tree == Tree::User)];
@@ -221,6 +224,8 @@ impl<'a> Resolver<'a> {
                 .map(|(parent, _)| parent.clone()),
             tree,
             defined_at: format!("{}:{}", self.sources[written.source].path, written.at.0),
+            file: self.sources[written.source].path.clone(),
+            at: written.at,
             settings: written.settings.clone(),
             origins: BTreeMap::new(),
         };
@@ -242,7 +247,9 @@ impl<'a> Resolver<'a> {
                 break;
             }
             if path.len() > MAX_ANCESTORS {
-                let message = format!("more than {MAX_ANCESTORS} templates above one another");
+                let message = format!(
+                    "more than {MAX_ANCESTORS} templates above one another: inherit from one further up"
+                );
                 self.error(written, tree::join(&shown(name), "inherits"), message);
                 break;
             }
@@ -315,7 +322,13 @@ impl<'a> Resolver<'a> {
             return;
         }
         let circle = names.join(" -> ");
-        let message = format!("inheritance goes in a circle: {circle} -> {first}");
+        let which = match names.len() {
+            1 => "it",
+            _ => "one of them",
+        };
+        let message = format!(
+            "inheritance goes in a circle: {circle} -> {first}: take 'inherits' out of {which}"
+        );
         self.error(last, tree::join(&shown(end), "inherits"), message);
     }
 
@@ -335,11 +348,11 @@ impl<'a> Resolver<'a> {
             };
             let known = visible.iter().flat_map(|t| t.keys().map(String::as_str));
             // A file of nothing but mistakes is told quickly.
-            let near = match self.errors.len() < MAX_HINTS {
-                true => hint(parent, known.filter(|known| *known != name)),
+            let help = match self.errors.len() < MAX_HINTS {
+                true => instead(parent, &known.filter(|k| *k != name).collect::<Vec<_>>()),
                 false => String::new(),
             };
-            format!("no template '{parent_shown}'{near}")
+            format!("no template '{parent_shown}'{help}")
         };
         self.error(written, tree::join(&shown(name), "inherits"), message);
     }
@@ -352,6 +365,22 @@ impl<'a> Resolver<'a> {
             key,
             message,
         });
+    }
+}
+
+/// What could be written for a parent that is not there.
+fn instead(parent: &str, others: &[&str]) -> String {
+    const FEW: usize = 12;
+    let near = hint(parent, others.iter().copied());
+    if !near.is_empty() {
+        near
+    } else if parent.contains([':', '@', '/']) {
+        "; an image is named with the key 'image'".into()
+    } else if others.is_empty() || others.len() > FEW {
+        String::new()
+    } else {
+        let others: Vec<_> = others.iter().map(|name| shown(name)).collect();
+        format!("; templates are {}", others.join(", "))
     }
 }
 
@@ -425,9 +454,9 @@ mod tests {
         let golden = "\
 /etc/muster/templates.yaml:2:3: a.imge: unknown key (did you mean 'image'?)
 /etc/muster/templates.yaml:3:9: a.cpus: must be a whole number from 1 to 288, found the text 'none'
-/etc/muster/templates.yaml:4:11: a.memory: '4K' is no amount of memory: a number with M, G or T (binary units), such as 512M or 4G
+/etc/muster/templates.yaml:4:11: a.memory: '4K' is no size: a whole number with M, G or T (binary units), such as 512M or 4G, at most 1024T
 /etc/muster/templates.yaml:6:10: b.accel: must be one of auto, kvm, tcg, found the text 'kwm' (did you mean 'kvm'?)
-/etc/muster/templates.yaml:7:13: b.inherits: no template 'c'
+/etc/muster/templates.yaml:7:13: b.inherits: no template 'c'; templates are a
 /etc/muster/templates.yaml:8:19: b.mount-points.a: must be a path, or a map with path, readonly and type, found nothing";
         assert_eq!(errors, golden);
     }
@@ -439,8 +468,8 @@ mod tests {
         let shown: Vec<_> = errors.0.iter().map(|e| e.message.as_str()).collect();
         let circle = "inheritance goes in a circle: ";
         let expected = [
-            format!("{circle}a -> b -> c -> a"),
-            format!("{circle}d -> d"),
+            format!("{circle}a -> b -> c -> a: take 'inherits' out of one of them"),
+            format!("{circle}d -> d: take 'inherits' out of it"),
         ];
         assert_eq!(shown, expected);
     }
@@ -454,7 +483,7 @@ mod tests {
         let e = Library::parse(&sources).unwrap_err().to_string();
         assert_eq!(
             e,
-            "~/.muster/templates.yaml:2:15: b.inherits: inheritance goes in a circle: a -> b -> a"
+            "~/.muster/templates.yaml:2:15: b.inherits: inheritance goes in a circle: a -> b -> a: take 'inherits' out of one of them"
         );
         let sources = [
             system("b: {inherits: c}\nc: {inherits: b}\n"),

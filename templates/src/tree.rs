@@ -1,6 +1,7 @@
 //! YAML as a tree that knows its positions, and reading typed values out of it so that every mistake
 //! of a file is found, not only the first.
 
+mod explain;
 mod limits;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};

@@ -70,7 +70,9 @@ fn deep_files() {
     deep(text);
     assert_eq!(
         refused(&"a: ".repeat(LEVELS)),
-        ["f.yaml:1:5: not valid YAML: mapping values are not allowed in this context"]
+        [
+            "f.yaml:1:5: not valid YAML: a colon where no key can be: indent the line as the one above it, and quote a text with ': '"
+        ]
     );
 }
 

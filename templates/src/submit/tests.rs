@@ -132,7 +132,7 @@ fn mistakes_cost_nothing_and_say_what_to_type() {
         ),
         (
             "base",
-            "--vm: templates.yaml: base.image: the template has no image: it can only be inherited from",
+            "--vm: templates.yaml:2:1: base.image: the template has no image: it can only be inherited from",
         ),
         (
             "gone",
@@ -314,7 +314,7 @@ fn sets_and_networks_travel() {
     );
     assert_eq!(
         ask("b,c", &open).unwrap_err(),
-        "--vm: templates.yaml: b.resource-set: names none, and resources.yaml marks none as default: sets are few\n\
+        "--vm: templates.yaml:2:1: b.resource-set: names none, and resources.yaml marks none as default: sets are few\n\
          --vm: templates.yaml:3:30: c.resource-set: no resource set 'fwe' (did you mean 'few'?); resources.yaml has few"
     );
 }

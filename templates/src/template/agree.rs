@@ -32,20 +32,24 @@ pub(crate) fn disagreements(s: &Settings) -> Vec<(&'static str, &'static str, St
         };
         if memory % page != 0 {
             let message = format!(
-                "must be a multiple of the {} of a page (hugepages), found {memory} MiB",
+                "must be a multiple of {}, the page size of hugepages, found {memory}M",
                 pages.word()
             );
             tell("memory", "hugepages", message);
         }
     }
-    let is_pc = |m: &String| m == "pc" || m.starts_with("pc-i440fx") || m == "isapc";
-    if s.firmware == Some(Firmware::UefiSecure) && s.machine_type.as_ref().is_some_and(is_pc) {
-        let message = "uefi-secure needs the machine type q35".to_owned();
+    let is_pc =
+        |m: &&String| m.as_str() == "pc" || m.starts_with("pc-i440fx") || m.as_str() == "isapc";
+    if s.firmware == Some(Firmware::UefiSecure)
+        && let Some(machine) = s.machine_type.as_ref().filter(is_pc)
+    {
+        let message = format!("uefi-secure needs the machine type q35, found {machine}");
         tell("firmware", "machine-type", message);
     }
-    if s.firmware.unwrap_or_default() != Firmware::Bios && s.kernel.is_some() {
-        let message = "a kernel is booted without firmware of its own: leave out one of both";
-        tell("kernel", "firmware", message.to_owned());
+    let firmware = s.firmware.unwrap_or_default();
+    if firmware != Firmware::Bios && s.kernel.is_some() {
+        let message = format!("is booted by bios only, found the firmware {firmware}");
+        tell("kernel", "firmware", message);
     }
     all
 }

@@ -1,6 +1,8 @@
 //! What a template of `templates.yaml` sets: each key as written, inherited key by key.
 
 mod agree;
+mod devices;
+mod field;
 mod keys;
 mod read;
 mod render;

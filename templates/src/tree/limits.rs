@@ -1,7 +1,8 @@
-//! How much YAML may hold, so that no file takes long, and what is said of a file that is no YAML or
-//! holds more.
+//! How much YAML may hold, so that no file takes long, and what is said of a file that holds more.
 
 use serde_saphyr::budget::BudgetBreach;
+
+use super::explain::explain;
 
 /// How many values, keys included, a file may hold: a template of 20 keys has 42 of them.
 const MAX_VALUES: usize = 100_000;
@@ -17,7 +18,7 @@ const MAX_ALIASES: usize = 10_000;
 const MAX_DEPTH: usize = 24;
 
 /// How many characters a key may have, and be looked for its colon.
-const MAX_KEY: usize = 1024;
+pub(super) const MAX_KEY: usize = 1024;
 
 /// How much of the parser's words is shown; they may hold a value.
 const MAX_SHOWN: usize = 200;
@@ -51,7 +52,8 @@ pub(super) fn told(error: &serde_saphyr::Error, at: Option<(u64, u64)>) -> Strin
     let text = error.to_string();
     // The place is shown in front; the message's first line says what is wrong.
     let first = text.lines().next().unwrap_or_default();
-    format!("not valid YAML: {}", explain(&strip_place(first), at))
+    let column = at.and_then(|(_, column)| usize::try_from(column).ok());
+    format!("not valid YAML: {}", explain(&strip_place(first), column))
 }
 
 /// Which limit a file exceeds, if that is the mistake.
@@ -101,26 +103,8 @@ fn strip_place(text: &str) -> String {
     }
 }
 
-/// What the parser says, in words for who wrote the file.
-fn explain(message: &str, at: Option<(u64, u64)>) -> String {
-    let far = at.is_some_and(|(_, column)| usize::try_from(column).is_ok_and(|c| c > MAX_KEY));
-    if message.starts_with("multiple YAML documents") {
-        "a second document begins here: put all into one".into()
-    } else if message.contains("unexpected character: `%'") {
-        "a value that begins with % must be in quotes".into()
-    } else if message.starts_with("recursive references") {
-        "an alias stands for a list or map that it is in".into()
-    } else if let Some(number) = message.strip_prefix("non-finite float ") {
-        cut(&format!("no number: {number}"))
-    } else if message.contains("mapping values are not allowed") && far {
-        format!("a key of more than {MAX_KEY} characters, or ': ' in a text without quotes")
-    } else {
-        cut(message)
-    }
-}
-
 /// A message of the parser as one line of bounded length.
-fn cut(message: &str) -> String {
+pub(super) fn cut(message: &str) -> String {
     let mut out: String = message.chars().take(MAX_SHOWN).collect();
     if message.chars().nth(MAX_SHOWN).is_some() {
         out.push_str("...");

@@ -43,22 +43,7 @@ pub enum DefinitionError {
 /// # Errors
 /// Each mistake in it; see [`DefinitionError`].
 pub fn parse(text: &str) -> Result<Vec<Item>, Vec<DefinitionError>> {
-    if text.trim().is_empty() {
-        return Err(vec![DefinitionError::Empty]);
-    }
-    let (mut items, mut errors) = (Vec::new(), Vec::new());
-    for (index, text) in (1..).zip(text.split(',')) {
-        match item(index, text.trim()) {
-            Ok(item) => items.push(item),
-            // Nobody reads more.
-            Err(e) if errors.len() < 20 => errors.push(e),
-            Err(_) => {}
-        }
-    }
-    let total: u64 = items.iter().map(|i| u64::from(i.count)).sum();
-    if total > u64::from(MAX_VMS) {
-        errors.push(DefinitionError::Total(total));
-    }
+    let (items, errors) = read(text);
     if errors.is_empty() {
         Ok(items)
     } else {
@@ -66,32 +51,54 @@ pub fn parse(text: &str) -> Result<Vec<Item>, Vec<DefinitionError>> {
     }
 }
 
-fn item(index: usize, item: &str) -> Result<Item, DefinitionError> {
+/// The items that have a name, one whose count is wrong as a single VM, and what is wrong.
+pub(crate) fn read(text: &str) -> (Vec<Item>, Vec<DefinitionError>) {
+    let (mut items, mut errors) = (Vec::new(), Vec::new());
+    if text.trim().is_empty() {
+        errors.push(DefinitionError::Empty);
+        return (items, errors);
+    }
+    for (index, text) in (1..).zip(text.split(',')) {
+        let text = text.trim();
+        let (name, count) = item(text);
+        if name.is_empty() {
+            let item = shown(text);
+            errors.push(DefinitionError::NoName { index, item });
+            continue;
+        }
+        if count.is_none() {
+            let item = shown(text);
+            errors.push(DefinitionError::Count { index, item });
+        }
+        items.push(Item {
+            name: name.to_owned(),
+            count: count.unwrap_or(1),
+        });
+    }
+    // Nobody reads more.
+    errors.truncate(20);
+    let total: u64 = items.iter().map(|i| u64::from(i.count)).sum();
+    if total > u64::from(MAX_VMS) {
+        errors.push(DefinitionError::Total(total));
+    }
+    (items, errors)
+}
+
+/// An item's name and its count, if that can be meant.
+fn item(item: &str) -> (&str, Option<u32>) {
     let is_number = |s: &str| {
         let digits = s.strip_prefix(['-', '+']).unwrap_or(s);
         !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
     };
-    let bad_count = || DefinitionError::Count {
-        index,
-        item: shown(item),
-    };
-    let (name, count) = match item.rsplit_once(':') {
+    match item.rsplit_once(':') {
         Some((name, count)) if is_number(count) => {
-            let in_range = count.parse().ok().filter(|n| (1..=MAX_VMS).contains(n));
-            (name, in_range.ok_or_else(bad_count)?)
+            let count = count.parse().ok();
+            (name, count.filter(|n| (1..=MAX_VMS).contains(n)))
         }
         // `tiny:` and `tiny:abc`: the latter may be an image of a repository.
-        Some((_, "")) => return Err(bad_count()),
-        _ => (item, 1),
-    };
-    if name.is_empty() {
-        let item = shown(item);
-        return Err(DefinitionError::NoName { index, item });
+        Some((name, "")) => (name, None),
+        _ => (item, Some(1)),
     }
-    Ok(Item {
-        name: name.to_owned(),
-        count,
-    })
 }
 
 #[cfg(test)]

@@ -9,12 +9,10 @@ use muster_types::template::{
     check_path,
 };
 
-use super::{Files, Overrides, Site, SubmitError};
+use super::{Files, Overrides, Site, SubmitError, check_user_data};
 use crate::expand::{self, Late, Names};
 use crate::library::ResolvedTemplate;
-use crate::source::{Source, Tree};
-use crate::template::{UserDataSource, UsersSource};
-use crate::tree;
+use crate::template::{UserDataSource, UsersSource, check_no_url};
 
 /// Freezes templates one after another and collects what is wrong.
 pub(super) struct Freezer<'a> {
@@ -28,12 +26,15 @@ pub(super) struct Freezer<'a> {
 
 /// The template under work, for messages: a template, or an image that stands for one.
 #[derive(Clone, Copy)]
-struct Of<'a>(Option<&'a ResolvedTemplate>);
+enum Of<'a> {
+    Template(&'a ResolvedTemplate),
+    Image(&'a str),
+}
 
 impl Freezer<'_> {
     /// The template of an item.
     pub(super) fn template(&mut self, template: &ResolvedTemplate) -> TemplateSpec {
-        let of = Of(Some(template));
+        let of = Of::Template(template);
         let settings = template.settings();
         let mut spec = TemplateSpec {
             accel: settings.accel.unwrap_or_default(),
@@ -87,8 +88,12 @@ impl Freezer<'_> {
             user_data,
             settings.mount_points.as_ref(),
         );
-        let has_image = settings.image.is_some() || self.image_override(&template.name).is_some();
-        if !has_image && spec.persistent_drives.is_empty() && spec.kernel.is_none() {
+        let drives = settings.persistent_drives.as_ref();
+        let boots = settings.image.is_some()
+            || settings.kernel.is_some()
+            || drives.is_some_and(|drives| !drives.is_empty())
+            || self.image_override(&template.name).is_some();
+        if !boots {
             let message = "the template has no image: it can only be inherited from";
             self.mistake(of, "image", message.to_owned());
         }
@@ -97,7 +102,7 @@ impl Freezer<'_> {
 
     /// An image that is named in the definition.
     pub(super) fn image_item(&mut self, name: &str, image: ImageRef) -> TemplateSpec {
-        let of = Of(None);
+        let of = Of::Image(name);
         let mut spec = TemplateSpec {
             image: Some(image),
             resource_set: self.set(of, None),
@@ -181,8 +186,12 @@ impl Freezer<'_> {
         let Some(name) = name else {
             if sets.default_set().is_none() && sets.iter().next().is_some() {
                 let all: Vec<_> = sets.iter().map(|s| s.name.as_str()).collect();
+                let what = match of {
+                    Of::Template(_) => "names none",
+                    Of::Image(_) => "a template with it and this image is needed",
+                };
                 let why = format!(
-                    "names none, and resources.yaml marks none as default: sets are {}",
+                    "{what}, and resources.yaml marks none as default: sets are {}",
                     all.join(", ")
                 );
                 self.mistake(of, "resource-set", why);
@@ -198,12 +207,13 @@ impl Freezer<'_> {
 
     /// An image by name or path.
     fn found(&self, written: &str) -> Result<ImageRef, String> {
+        check_no_url(written)?;
         let path = expand::expand(written, self.names, Late::Refused).map_err(|e| e.to_string())?;
         if !path.contains('/') {
             let uri = path.parse::<ImageUri>().map_err(|e| e.to_string())?;
             return self.site.catalog.find(&uri).map_err(|e| e.to_string());
         }
-        check_path(&path)?;
+        absolute(&path)?;
         match self.files.readable(&path) {
             Ok(()) => Ok(ImageRef::File { path }),
             Err(why) => Err(format!("'{}': {why}", shown(&path))),
@@ -212,13 +222,13 @@ impl Freezer<'_> {
 
     fn user_data(&self, written: &str) -> Result<UserData, String> {
         let path = expand::expand(written, self.names, Late::Refused).map_err(|e| e.to_string())?;
-        check_path(&path)?;
+        absolute(&path)?;
         let file = self
             .files
             .read(&path)
             .map_err(|why| format!("'{}': {why}", shown(&path)))?;
         if let Some(text) = &file.text {
-            check_cloud_config(&path, text)?;
+            check_user_data(&path, text)?;
             if text.len() <= MAX_INLINE_USER_DATA {
                 return Ok(UserData::Inline(text.clone()));
             }
@@ -260,7 +270,10 @@ impl Freezer<'_> {
     }
 
     fn kernel(&mut self, of: Of<'_>) -> Option<Kernel> {
-        let settings = of.0?.settings();
+        let Of::Template(template) = of else {
+            return None;
+        };
+        let settings = template.settings();
         let path = self.file(of, "kernel", settings.kernel.as_deref()?)?;
         let initrd = settings.initrd.as_deref();
         let initrd = initrd.and_then(|text| self.file(of, "initrd", text));
@@ -288,7 +301,7 @@ impl Freezer<'_> {
 
     fn expanded(&self, text: &str, late: Late) -> Result<String, String> {
         let path = expand::expand(text, self.names, late).map_err(|e| e.to_string())?;
-        check_path(&path).map(|()| path)
+        absolute(&path).map(|()| path)
     }
 
     /// Warns of what is not there: it may well be on the nodes, where it is needed.
@@ -296,7 +309,7 @@ impl Freezer<'_> {
         if expand::is_late(path) {
             return;
         }
-        if let (Err(why), Some(template)) = (found, of.0) {
+        if let (Err(why), Of::Template(template)) = (found, of) {
             self.warnings.push(format!(
                 "template '{}': {key}: '{}' on this host: {why}",
                 template.name,
@@ -306,11 +319,11 @@ impl Freezer<'_> {
     }
 
     fn mistake(&mut self, of: Of<'_>, key: &str, message: String) {
-        self.errors.push(match of.0 {
-            Some(template) => SubmitError::Template(template.mistake(key, message)),
-            None => SubmitError::Option {
-                option: "--vm",
-                why: format!("an image as a template: {key}: {message}"),
+        self.errors.push(match of {
+            Of::Template(template) => SubmitError::Template(template.mistake(key, message)),
+            Of::Image(name) => SubmitError::Item {
+                item: shown(name),
+                why: format!("{key}: {message}"),
             },
         });
     }
@@ -324,6 +337,14 @@ impl Freezer<'_> {
     }
 }
 
+/// Checks a path once its names are replaced.
+fn absolute(path: &str) -> Result<(), String> {
+    check_path(path).map_err(|why| match path.starts_with('/') {
+        true => why,
+        false => format!("{why}: begin it with /, ~ or %{{homedir}}"),
+    })
+}
+
 fn inline(text: &str) -> Result<UserData, String> {
     if text.len() > MAX_INLINE_USER_DATA {
         return Err(format!(
@@ -331,25 +352,6 @@ fn inline(text: &str) -> Result<UserData, String> {
             text.len()
         ));
     }
-    check_cloud_config("user-data", text)?;
+    check_user_data("user-data", text)?;
     Ok(UserData::Inline(text.to_owned()))
-}
-
-/// A `#cloud-config` that is no YAML map would be ignored by the guest.
-fn check_cloud_config(path: &str, text: &str) -> Result<(), String> {
-    if !text.starts_with("#cloud-config") {
-        return Ok(());
-    }
-    let source = Source {
-        path: path.to_owned(),
-        text: text.to_owned(),
-        tree: Tree::User,
-    };
-    match tree::parse(&source).map_err(|e| e.to_string())?.value {
-        tree::Value::Map(_) | tree::Value::Null => Ok(()),
-        other => Err(format!(
-            "{path}: a #cloud-config is a map, found {}",
-            other.describe()
-        )),
-    }
 }

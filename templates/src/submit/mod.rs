@@ -2,12 +2,13 @@
 
 mod error;
 mod freeze;
+mod item;
 mod overrides;
+mod user_data;
 
 use std::collections::BTreeMap;
 
 use muster_types::ids::shown;
-use muster_types::image::{ImageRef, ImageUri};
 use muster_types::request::{ClusterRequest, REQUEST_VERSION, Submitter, TemplateSpec, VmGroup};
 
 use crate::catalog::Catalog;
@@ -21,8 +22,10 @@ use crate::source::Tree;
 
 pub use error::{SubmitError, SubmitErrors};
 use freeze::Freezer;
+use item::image_as_template;
 use overrides::Overrides;
 pub use overrides::{Options, waiting};
+pub use user_data::check_user_data;
 
 /// What the user asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,16 +102,13 @@ pub fn resolve(
     names: &Names<'_>,
     files: &dyn Files,
 ) -> Result<Submission, SubmitErrors> {
-    let mut errors = Vec::new();
-    let items = definition::parse(wish.definition).unwrap_or_else(|all| {
-        errors.extend(all.into_iter().map(SubmitError::from));
-        Vec::new()
-    });
+    let (items, mistakes) = definition::read(wish.definition);
+    let mut errors: Vec<_> = mistakes.into_iter().map(SubmitError::from).collect();
     let all: Vec<&str> = items.iter().map(|i| i.name.as_str()).collect();
     // Without items, every template that an option names would be told to be missing.
-    let overrides = match errors.is_empty() {
-        true => overrides::read(wish.options, &all, site.library, &mut errors),
-        false => Overrides::default(),
+    let overrides = match all.is_empty() {
+        false => overrides::read(wish.options, &all, site.library, &mut errors),
+        true => Overrides::default(),
     };
     let mut freezer = Freezer {
         site,
@@ -148,9 +148,9 @@ pub fn resolve(
     } = freezer;
     let request = request(wish, site, items, templates);
     errors.extend(crowded(&request));
+    not_yet(&request, site.library, &overrides, &mut errors);
     if errors.is_empty() {
-        let travels = request.check_supported().and_then(|()| request.to_json());
-        errors.extend(travels.err().map(SubmitError::from));
+        errors.extend(request.to_json().err().map(SubmitError::from));
     }
     if !errors.is_empty() {
         return Err(SubmitErrors(errors));
@@ -202,6 +202,31 @@ fn request(
     }
 }
 
+/// The keys that this release does not act on, told where they are set.
+fn not_yet(
+    request: &ClusterRequest,
+    library: &Library,
+    overrides: &Overrides,
+    errors: &mut Vec<SubmitError>,
+) {
+    for (name, spec) in &request.templates {
+        for key in spec.not_yet() {
+            let message = format!("key '{key}' is not supported by this release of muster");
+            let template = library.get(name);
+            let error = match (overrides.option_for(key), template) {
+                (None, Some(template)) => SubmitError::Template(template.mistake(key, message)),
+                (option, _) => SubmitError::Option {
+                    option: option.unwrap_or("--vm"),
+                    why: message,
+                },
+            };
+            if !errors.contains(&error) {
+                errors.push(error);
+            }
+        }
+    }
+}
+
 /// The networks that have too few addresses.
 fn crowded(request: &ClusterRequest) -> Vec<SubmitError> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
@@ -233,59 +258,6 @@ pub(crate) fn no_set(name: &str, sets: &ResourceSets) -> String {
         all => format!("resources.yaml has {}", all.join(", ")),
     };
     format!("no resource set '{}'{near}; {known}", shown(name))
-}
-
-/// An image of a repository serves as a template with defaults.
-fn image_as_template(name: &str, site: &Site<'_>) -> Result<ImageRef, SubmitError> {
-    let item = |why: String| SubmitError::Item {
-        item: shown(name),
-        why,
-    };
-    if name.contains('/') {
-        let why = "a path is no template: name a template, and the path with --vm-image=PATH";
-        return Err(item(why.into()));
-    }
-    if let Some((first, rest)) = name.split_once(':')
-        && site.catalog.repos.iter().all(|r| r.name != first)
-        && (site.library.get(first).is_some() || site.catalog.has(first))
-    {
-        return Err(item(format!(
-            "'{}' is not a count for '{first}': write {first}:COUNT, a number from 1 to 4096",
-            shown(rest)
-        )));
-    }
-    let uri = match name.parse::<ImageUri>() {
-        Ok(uri) => uri,
-        Err(e) if name.contains([':', '@']) => return Err(item(e.to_string())),
-        Err(_) => return Err(no_template(name, site)),
-    };
-    site.catalog.find(&uri).map_err(|source| {
-        // Who writes a repository or a revision means an image.
-        if uri.repo.is_some() || uri.revision.is_some() {
-            SubmitError::NoSuchImage(source)
-        } else {
-            no_template(name, site)
-        }
-    })
-}
-
-fn no_template(name: &str, site: &Site<'_>) -> SubmitError {
-    let images = site.catalog.repos.iter().flat_map(|r| r.images.keys());
-    let known = site.library.names().chain(images.map(String::as_str));
-    let near = hint(name, known);
-    let (hint, unsearched) = match near.as_str() {
-        "" => (
-            "; 'muster template list' shows all".to_owned(),
-            site.catalog.unsearched(),
-        ),
-        // It is a typing mistake, whatever the other repositories hold.
-        _ => (near, String::new()),
-    };
-    SubmitError::NoTemplate {
-        name: shown(name),
-        hint,
-        unsearched,
-    }
 }
 
 #[cfg(test)]

@@ -48,6 +48,17 @@ pub(super) struct Overrides {
     pub(super) user_data: Option<String>,
 }
 
+impl Overrides {
+    /// The option that says what a key holds, if one does.
+    pub(super) fn option_for(&self, key: &str) -> Option<&'static str> {
+        match key {
+            "user-data" => self.user_data.as_ref().map(|_| "--vm-user-data"),
+            "mount-points" if !self.mounts.is_empty() => Some("--vm-mount"),
+            _ => None,
+        }
+    }
+}
+
 /// Reads the options; `items` are the names in the definition.
 pub(super) fn read(
     options: &Options,

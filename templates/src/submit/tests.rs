@@ -169,7 +169,7 @@ fn mistakes_cost_nothing_and_say_what_to_type() {
         ),
         (
             "rel",
-            "--vm: templates.yaml:5:14: rel.image: 'a/b' is no absolute path",
+            "--vm: templates.yaml:5:14: rel.image: 'a/b' is no absolute path: begin it with /, ~ or %{homedir}",
         ),
         (
             "closed",
@@ -181,7 +181,7 @@ fn mistakes_cost_nothing_and_say_what_to_type() {
         ),
         (
             "mounts",
-            "--vm: template 'mounts': key 'mount-points' is not supported by this release of muster",
+            "--vm: templates.yaml:14:37: mounts.mount-points: key 'mount-points' is not supported by this release of muster",
         ),
     ];
     for (definition, message) in cases {

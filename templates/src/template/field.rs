@@ -175,12 +175,8 @@ impl Field<'_, '_> {
     /// An image by name or path; what stands in `%{...}` is known at submission.
     pub(super) fn image(&mut self) -> Option<String> {
         let text = self.filled("the name of an image, or a path")?;
-        if text.contains("://") {
-            self.error(format!(
-                "'{}' is no image: download it, import it with 'muster image import', and write its \
-                 name",
-                shown(&text)
-            ));
+        if let Err(why) = check_no_url(&text) {
+            self.error(why);
             return None;
         }
         if text.contains(['/', '%']) || text.starts_with('~') {
@@ -337,6 +333,17 @@ impl Field<'_, '_> {
                 Json::Object(map)
             }
         })
+    }
+}
+
+/// An image is a file or a name; nothing is fetched.
+pub(crate) fn check_no_url(image: &str) -> Result<(), String> {
+    match image.contains("://") {
+        true => Err(format!(
+            "'{}' is no image: download it, import it with 'muster image import', and write its name",
+            shown(image)
+        )),
+        false => Ok(()),
     }
 }
 

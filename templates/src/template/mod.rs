@@ -16,6 +16,7 @@ use muster_types::template::{
 use serde_json::Value;
 
 pub(crate) use agree::disagreements;
+pub(crate) use field::check_no_url;
 pub use keys::{FILE, KEYS};
 pub(crate) use read::{Rest, read};
 use render::Shown;

@@ -32,6 +32,10 @@ const MEANINGS: &[(&str, &str)] = &[
         "while parsing a block mapping, did not find expected key",
         "this line fits neither the keys above it nor their values: indent it as the keys",
     ),
+    (
+        "while parsing a block collection",
+        "this line fits neither the list above it nor its items: indent it as the items",
+    ),
     ("tabs disallowed", "a tab in the indentation: use spaces"),
     (
         "illegal placement of ':' indicator",

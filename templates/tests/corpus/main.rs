@@ -7,4 +7,5 @@
 )]
 
 mod case;
+mod submission;
 mod wrong;

@@ -14,7 +14,7 @@ use muster_templates::policy::Policy;
 use muster_templates::sets::ResourceSets;
 use muster_templates::source::Tree;
 use muster_templates::submit::{self, Options, SubmitError, Wish};
-use muster_types::request::{RequestError, Submitter};
+use muster_types::request::Submitter;
 
 use crate::{
     LoadError, Trees, UserFiles, batch, catalog, drop_ins, image_cache, library, networks, policy,
@@ -261,8 +261,10 @@ fn check_templates(
                                 report.error(what);
                             }
                         }
-                        SubmitError::Request(why @ RequestError::NotYet { .. }) => {
-                            report.warning(at_template(template, why.to_string()));
+                        SubmitError::NotYet(what) => {
+                            if !report.findings.iter().any(|f| f.what == what) {
+                                report.warning(what);
+                            }
                         }
                         other => report.error(at_template(template, other.to_string())),
                     }
@@ -376,7 +378,7 @@ mod tests {
             "Error etc/policy.yaml:1:17: resource-sets.clutser: no such resource set (did you mean 'cluster'?)",
             "Error etc/templates.yaml:1:31: a.resource-set: no resource set 'clster' (did you mean 'cluster'?); resources.yaml has cluster",
             "Error etc/templates.yaml:1:12: a.image: no image 'tny' (did you mean 'tiny'?) in repository 'lab'",
-            "Warning etc/templates.yaml:3:1: template 'c': key 'tpm' is not supported by this release of muster",
+            "Warning etc/templates.yaml:3:23: c.tpm: key 'tpm' is not supported by this release of muster",
         ];
         assert_eq!(told.len(), expected.len(), "{told:#?}");
         for (told, expected) in told.iter().zip(expected) {

@@ -38,6 +38,9 @@ pub enum SubmitError {
     /// Something that a template's key holds.
     #[error("--vm: {0}")]
     Template(ConfigError),
+    /// A template's key that this release does not act on.
+    #[error("--vm: {0}")]
+    NotYet(ConfigError),
     /// Another option.
     #[error("{option}: {why}")]
     Option {

@@ -214,7 +214,7 @@ fn not_yet(
             let message = format!("key '{key}' is not supported by this release of muster");
             let template = library.get(name);
             let error = match (overrides.option_for(key), template) {
-                (None, Some(template)) => SubmitError::Template(template.mistake(key, message)),
+                (None, Some(template)) => SubmitError::NotYet(template.mistake(key, message)),
                 (option, _) => SubmitError::Option {
                     option: option.unwrap_or("--vm"),
                     why: message,

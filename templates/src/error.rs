@@ -1,5 +1,6 @@
 //! What is wrong with a configuration, with its place.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// One mistake in a file.
@@ -17,16 +18,28 @@ pub struct ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
+        f.write_str(&one_line(&self.file))?;
         if let Some((line, column)) = self.at {
             write!(f, ":{line}:{column}")?;
         }
         f.write_str(": ")?;
         if !self.key.is_empty() {
-            write!(f, "{}: ", self.key)?;
+            write!(f, "{}: ", one_line(&self.key))?;
         }
-        f.write_str(&self.message)
+        f.write_str(&one_line(&self.message))
     }
+}
+
+/// Text that may hold a file's characters, as a terminal can show it: control characters are escaped.
+pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return text.into();
+    }
+    let escape = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(escape).collect()
 }
 
 /// How many mistakes are shown; nobody reads more.

@@ -179,8 +179,8 @@ impl<'a> Reader<'a> {
         self.errors.push(ConfigError {
             file: self.file.to_owned(),
             at: Some(at),
-            key: limits::one_line(key),
-            message: limits::one_line(&message),
+            key: key.to_owned(),
+            message,
         });
     }
 

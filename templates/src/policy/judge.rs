@@ -7,6 +7,8 @@ use muster_types::ids::shown;
 use muster_types::request::ClusterRequest;
 use muster_types::template::TemplateSpec;
 
+use crate::error::one_line;
+
 use super::own::Own;
 use super::rule::Asker;
 use super::{CustomArgs, OwnTemplates, Place, Policy};
@@ -21,9 +23,9 @@ pub struct Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.what, self.place)?;
+        write!(f, "{} ({})", one_line(&self.what), self.place)?;
         match &self.asker {
-            Some(asker) => write!(f, "; {asker}"),
+            Some(asker) => write!(f, "; {}", one_line(asker)),
             None => Ok(()),
         }
     }

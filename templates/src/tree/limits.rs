@@ -2,6 +2,8 @@
 
 use serde_saphyr::budget::BudgetBreach;
 
+use crate::error::one_line;
+
 use super::explain::explain;
 
 /// How many values, keys included, a file may hold: a template of 20 keys has 42 of them.
@@ -109,17 +111,5 @@ pub(super) fn cut(message: &str) -> String {
     if message.chars().nth(MAX_SHOWN).is_some() {
         out.push_str("...");
     }
-    one_line(&out)
-}
-
-/// A text that may hold a file's characters, as a terminal can show it.
-pub(super) fn one_line(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c.is_control() {
-            true => out.extend(c.escape_default()),
-            false => out.push(c),
-        }
-    }
-    out
+    one_line(&out).into_owned()
 }

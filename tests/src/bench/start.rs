@@ -1,27 +1,19 @@
-//! `cargo xtask bench`: how long things take, as ratios in one run on one machine. A report, never a test.
+//! How long a start takes, from the prolog to the guest's CPU running, against QEMU by itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
 use serde_json::Value;
 
+use super::{median, millis, ratio};
 use crate::cache::Cache;
 use crate::docker;
 use crate::guests::Guest;
 use crate::lab::{EtcdAuth, Lab, Options, State, User};
 use crate::leaks;
-use crate::packages;
 use crate::progress::Progress;
 use crate::suite::Suite;
-
-/// What is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Subject {
-    /// From the prolog to the guest's CPU running, against QEMU by itself with the same arguments.
-    Start,
-}
 
 /// Runs of each case; medians are shown.
 const RUNS: usize = 10;
@@ -40,12 +32,8 @@ const STRETCHES: [(&str, &str); 7] = [
     ("running", "shim: guest continued"),
 ];
 
-/// Measures and prints.
-///
-/// # Errors
-/// The lab cannot be brought up, or a job does not run.
-pub fn run(subject: Subject, progress: &Progress) -> Result<()> {
-    packages::ensure(progress)?;
+/// Measures and prints, in a lab of one node.
+pub(super) fn run(progress: &Progress) -> Result<()> {
     let cache = Cache::open()?;
     let _claim = cache.claim_lab(progress)?;
     docker::ensure(&cache, progress)?;
@@ -58,9 +46,7 @@ pub fn run(subject: Subject, progress: &Progress) -> Result<()> {
         release: true,
         without_vmd: false,
     };
-    let result = Lab::up(&options, &cache, progress).and_then(|lab| match subject {
-        Subject::Start => start(&lab, progress),
-    });
+    let result = Lab::up(&options, &cache, progress).and_then(|lab| start(&lab, progress));
     let down = Lab::down(&cache, progress).and_then(|_| docker::stop_if_ours(&cache, progress));
     result?;
     down
@@ -200,33 +186,4 @@ fn report(
         progress.print(line);
     }
     Ok(())
-}
-
-fn median(mut values: Vec<u64>) -> u64 {
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
-}
-
-fn millis(micros: u64) -> String {
-    format!("{}.{}", micros / 1000, micros % 1000 / 100)
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a ratio of durations for a person to read"
-)]
-fn ratio(a: u64, b: u64) -> f64 {
-    a as f64 / b.max(1) as f64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_middle_and_its_words() {
-        assert_eq!(median(vec![9, 1, 5]), 5);
-        assert_eq!(median(Vec::new()), 0);
-        assert_eq!(millis(12_345), "12.3");
-    }
 }

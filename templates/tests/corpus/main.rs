@@ -7,5 +7,6 @@
 )]
 
 mod case;
+mod pcocc;
 mod submission;
 mod wrong;

@@ -89,6 +89,7 @@ pub struct LocalFacts {
     /// Whether Open vSwitch's kernel module is there.
     pub kernel_datapath: bool,
     /// The network's place in `ext-network` on this node: one that no other network of the node has.
+    /// It and the host ports are free again when the plan has been undone, not before.
     #[serde(default)]
     pub slot: u32,
     /// The network's own directory below vmd's run directory, an absolute path.

@@ -55,6 +55,10 @@ pub enum Target {
     Networks,
     /// The cluster definition.
     Definition,
+    /// A whole submission.
+    Submission,
+    /// The policy, held against a forged request.
+    Policy,
     /// The request of a job, which its user can forge.
     Request,
     /// Image repositories and the batch file.
@@ -71,11 +75,13 @@ pub enum Target {
 
 impl Target {
     /// All, those that run longest first.
-    pub const ALL: [Target; 9] = [
+    pub const ALL: [Target; 11] = [
         Target::Templates,
         Target::Networks,
         Target::Request,
         Target::Definition,
+        Target::Submission,
+        Target::Policy,
         Target::Site,
         Target::Hostlist,
         Target::Varlink,
@@ -88,9 +94,7 @@ impl Target {
     pub fn seconds(self) -> u32 {
         match self {
             Target::Templates | Target::Networks | Target::Request | Target::Definition => 60,
-            Target::Site | Target::Hostlist | Target::Varlink | Target::Qmp | Target::ImageMeta => {
-                20
-            }
+            _ => 20,
         }
     }
 }
@@ -101,6 +105,8 @@ impl Display for Target {
             Target::Templates => "templates",
             Target::Networks => "networks",
             Target::Definition => "definition",
+            Target::Submission => "submission",
+            Target::Policy => "policy",
             Target::Request => "request",
             Target::Site => "site",
             Target::Hostlist => "hostlist",

@@ -24,6 +24,11 @@ fuzz_target!(|text: &str| {
                 .collect();
             assert_eq!(parse(&written.join(",")), Ok(items));
         }
-        Err(error) => check_message(&error.to_string()),
+        Err(errors) => {
+            assert!(!errors.is_empty(), "refused without a reason");
+            for error in errors {
+                check_message(&error.to_string());
+            }
+        }
     }
 });

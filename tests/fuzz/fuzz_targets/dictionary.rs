@@ -7,10 +7,13 @@ use libfuzzer_sys::fuzz_target;
 use muster_templates::key::{File, Shape};
 use std::collections::BTreeSet;
 
-const FILES: [File; 3] = [
+const FILES: [File; 6] = [
     muster_templates::template::FILE,
     muster_templates::networks::FILE,
     muster_templates::sets::FILE,
+    muster_templates::policy::FILE,
+    muster_templates::repos::FILE,
+    muster_templates::batch::FILE,
 ];
 
 /// What YAML, requests and lists are made of.

@@ -168,7 +168,7 @@ fn site(root: &Path) -> Vec<(String, String)> {
         ("home/repos.yaml".into(), repository("own")),
         (
             "etc/policy.yaml".into(),
-            "max-vms-per-job: 1024\ncustom-args: [cdrom]\n".into(),
+            "max-vms-per-job: 1024\ncustom-args: [-cdrom]\n".into(),
         ),
     ]
 }

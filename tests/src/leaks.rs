@@ -49,7 +49,10 @@ pub fn find(lab: &Lab) -> Result<Vec<String>> {
     }
     let queue = lab.root("ctl", "squeue --noheader --all --format='%i %T %R'")?;
     found.extend(queue.lines().map(|line| format!("slurm: job {line}")));
-    let nodes = lab.root("ctl", "sinfo --noheader --Node --partition=main --format='%N %T %E'")?;
+    let nodes = lab.root(
+        "ctl",
+        "sinfo --noheader --Node --partition=main --format='%N %T %E'",
+    )?;
     found.extend(
         nodes
             .lines()

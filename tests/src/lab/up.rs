@@ -359,7 +359,10 @@ fn start_slurm(lab: &Lab, progress: &Progress) -> Result<()> {
         "all nodes to be idle in sinfo",
         Duration::from_secs(60),
         || {
-            let list = lab.root("ctl", "sinfo --noheader --Node --partition=main --format='%N %t'")?;
+            let list = lab.root(
+                "ctl",
+                "sinfo --noheader --Node --partition=main --format='%N %t'",
+            )?;
             let idle = list
                 .lines()
                 .filter(|line| line.split_whitespace().nth(1) == Some("idle"))

@@ -108,6 +108,7 @@ impl Shape {
             }
             Self::Size => json!({
                 "type": ["string", "integer"],
+                "minimum": 1,
                 "pattern": "^ *[0-9]+ *([MGTmgt](i?B)?|B|iB)? *$",
             }),
             Self::List(item) => json!({ "type": "array", "items": item.schema() }),

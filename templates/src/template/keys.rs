@@ -147,7 +147,7 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "custom-args",
-        List(&Text),
+        Either(&[List(&Text), Text]),
         "none",
         "arguments that are appended to QEMU's command line; subject to policy.yaml",
     ),
@@ -266,7 +266,7 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "dns-aliases",
-        List(&Text),
+        Either(&[List(&Text), Text]),
         "none",
         "further names of the guest",
     ),

@@ -173,8 +173,28 @@ fn size(Mib(mib): Mib) -> String {
 pub(crate) fn scalar(value: &Value) -> String {
     match value {
         Value::String(text) if is_plain(text) => text.clone(),
-        other => other.to_string(),
+        other => printable(&other.to_string()),
     }
+}
+
+/// JSON without the characters that YAML does not print (YAML 1.2.2, 5.1) or takes for line breaks,
+/// and that a terminal may obey. Outside of its texts JSON has none of them.
+fn printable(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\u{7f}'..='\u{9f}'
+            | '\u{2028}'
+            | '\u{2029}'
+            | '\u{feff}'
+            | '\u{fffe}'
+            | '\u{ffff}' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            _ => out.push(c),
+        }
+    }
+    out
 }
 
 /// Whether a text means itself without quotes, in YAML 1.1 and 1.2.

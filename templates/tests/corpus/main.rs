@@ -8,5 +8,7 @@
 
 mod case;
 mod pcocc;
+mod properties;
 mod submission;
+mod tables;
 mod wrong;

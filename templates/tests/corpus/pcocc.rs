@@ -113,7 +113,7 @@ fn sample_template(case: &str, name: &str) -> ResolvedTemplate {
 }
 
 /// A user whose files are all there and empty.
-struct Everything;
+pub(crate) struct Everything;
 
 impl Files for Everything {
     fn readable(&self, _: &str) -> Result<(), String> {

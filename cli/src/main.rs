@@ -50,6 +50,7 @@ enum Command {
     /// Templates that clusters are made from
     #[command(subcommand)]
     Template(commands::template::Command),
+    Plan(commands::plan::Args),
     /// Networks of this site
     #[command(subcommand)]
     Network(commands::network::Command),
@@ -87,6 +88,7 @@ fn run(command: Command, context: &Context, out: &mut dyn Write) -> anyhow::Resu
         Command::Stop(args) => commands::stop::run(&args, context, out),
         Command::Image(command) => commands::image::run(&command, context, out),
         Command::Template(command) => commands::template::run(&command, context, out),
+        Command::Plan(args) => commands::plan::run(&args, context, out),
         Command::Network(command) => commands::network::run(&command, context, out),
         Command::Config(command) => commands::config::run(&command, context, out),
         Command::Internal(command) => commands::internal::run(&command, out),

@@ -136,11 +136,8 @@ impl fmt::Display for NodePlan {
             writeln!(f, "install -d -m 0700 -o <job's user> {}", dir.display())?;
         }
         if self.leads() {
-            let step = crate::host::slurm::step_arguments(
-                self.launch.key.job,
-                self.nodes.len(),
-                "vmd-shim".as_ref(),
-            );
+            let job = self.launch.key.job;
+            let step = muster_types::step::arguments(job, self.nodes.len(), "vmd-shim");
             writeln!(f, "srun {}", step.join(" "))?;
         }
         for vm in &self.launch.vms {

@@ -5,6 +5,7 @@ pub(crate) mod console;
 pub(crate) mod image;
 pub(crate) mod internal;
 pub(crate) mod network;
+pub(crate) mod plan;
 pub(crate) mod ps;
 pub(crate) mod show;
 pub(crate) mod stop;

@@ -165,7 +165,7 @@ fn options_override_templates() {
             "--vm-wait-timeout need --vm",
         );
         // The steps of a job wait as they are told themselves.
-        let script = "salloc -n1 --vm=tiny bash -c 'srun --vm-wait=no true && srun --vm-wait=sometimes true'";
+        let script = "salloc -n1 --vm=tiny bash -c 'srun --vm-wait=no true && muster wait --timeout 60 && srun --vm-wait=sometimes true'";
         failed(
             lab,
             User::Alice,
@@ -209,8 +209,11 @@ fn a_resource_set_is_for_a_group() {
         own_site(lab, User::Bob, "rm policy.yaml");
         let script = "MUSTER_CONF_DIR=~/site srun -n1 --vm=mine true";
         failed(lab, User::Bob, script, "policy.yaml:3");
+        // salloc itself ends well when its job is taken away.
         let script = "MUSTER_CONF_DIR=~/site salloc -n1 --vm=mine sleep 60";
-        failed(lab, User::Bob, script, "policy.yaml:3");
+        let (_, text) = run(lab, User::Bob, script);
+        let words = "is for group 'physics' (policy.yaml:3); your groups: bob";
+        assert!(text.contains(words) && text.contains("revoked"), "{text}");
     });
 }
 

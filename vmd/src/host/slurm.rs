@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use muster_types::ids::{JobId, JobKey};
+use muster_types::step;
 use nix::unistd::{Gid, Uid};
 use tokio::process::Command;
 use tokio::sync::oneshot;
@@ -132,35 +133,6 @@ pub struct Commands {
     pub proc_root: PathBuf,
 }
 
-/// The arguments of the srun that runs a VM step, without the program's name.
-///
-/// `--overlap` shares the job's CPUs, memory and GRES with the user's own steps, `--mem=0` stands for
-/// all of the job's memory, `--vm=none` keeps the plugin from waiting for the VMs that this step is
-/// to start, and one shim that fails must not end the others.
-#[must_use]
-pub fn step_arguments(job: JobId, nodes: usize, shim: &Path) -> Vec<String> {
-    [
-        &format!("--jobid={job}"),
-        "--overlap",
-        &format!("--nodes={nodes}"),
-        &format!("--ntasks={nodes}"),
-        "--ntasks-per-node=1",
-        "--cpu-bind=none",
-        "--mem=0",
-        "--mpi=none",
-        "--export=NONE",
-        "--input=none",
-        "--kill-on-bad-exit=0",
-        "--wait=0",
-        "--job-name=vm",
-        "--vm=none",
-        &shim.display().to_string(),
-    ]
-    .into_iter()
-    .map(str::to_owned)
-    .collect()
-}
-
 impl Commands {
     fn program(&self, name: &str) -> PathBuf {
         match &self.bin_dir {
@@ -206,7 +178,7 @@ impl Commands {
 #[async_trait]
 impl Slurm for Commands {
     fn start_step(&self, step: &StepCommand) -> Result<Step, SlurmError> {
-        let args = step_arguments(step.key.job, step.nodes, &self.shim);
+        let args = step::arguments(step.key.job, step.nodes, self.shim.display());
         let shown = || format!("srun {}", args.join(" "));
         let spawn = |source| SlurmError::Spawn {
             command: shown(),
@@ -273,7 +245,7 @@ impl Slurm for Commands {
     }
 
     fn find_step(&self, step: &StepCommand, known: Option<ProcessId>) -> Option<Step> {
-        let wanted = step_arguments(step.key.job, step.nodes, &self.shim);
+        let wanted = step::arguments(step.key.job, step.nodes, self.shim.display());
         let is_ours = |args: &[&str]| args.len() > 1 && args[1..].iter().eq(wanted.iter());
         let id = match known {
             Some(id) => id.is_alive(&self.proc_root).then_some(id),
@@ -367,15 +339,6 @@ pub fn last_lines(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_step_is_one_shim_per_node() {
-        let args = step_arguments(JobId(7), 2, Path::new("/usr/libexec/muster/vmd-shim"));
-        assert_eq!(args[0], "--jobid=7");
-        assert!(args.contains(&"--ntasks=2".to_owned()));
-        assert!(args.contains(&"--vm=none".to_owned()));
-        assert_eq!(args.last().unwrap(), "/usr/libexec/muster/vmd-shim");
-    }
 
     #[test]
     fn the_controllers_words_for_a_life() {

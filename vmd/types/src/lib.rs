@@ -17,6 +17,7 @@ pub mod placement;
 pub mod request;
 pub mod shim_api;
 pub mod state;
+pub mod step;
 pub mod subnet;
 pub mod template;
 pub mod varlink;

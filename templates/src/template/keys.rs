@@ -261,7 +261,7 @@ pub const KEYS: &[Key] = &[
     key(
         "hostname",
         Text,
-        "vm<rank>",
+        "vm0, vm1 and so on",
         "host name of the guest; %{vm_rank} stands for the rank",
     ),
     key(

@@ -7,6 +7,7 @@
 )]
 
 mod case;
+mod manual;
 mod pcocc;
 mod properties;
 mod submission;

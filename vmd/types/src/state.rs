@@ -18,7 +18,6 @@ pub type UnixMs = u64;
 
 /// What is fixed for the life of a virtual cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct ClusterRecord {
     /// The run of the job it belongs to.
     pub key: JobKey,
@@ -38,7 +37,6 @@ pub struct ClusterRecord {
 
 /// What one node says about a virtual cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct NodeStatus {
     /// The run of the job it belongs to; a status of an older run is not counted.
     pub key: JobKey,
@@ -101,7 +99,7 @@ pub enum NodePhase {
 
 /// One VM as its shim reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct VmStatus {
     /// Which VM.
     pub rank: Rank,
@@ -212,7 +210,6 @@ impl ClusterState {
 
 /// A virtual cluster as a user sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct ClusterView {
     /// Which run of which job.
     pub key: JobKey,
@@ -240,7 +237,6 @@ pub struct ClusterView {
 
 /// One node in a [`ClusterView`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct NodeView {
     /// Its name.
     pub name: NodeName,
@@ -259,7 +255,6 @@ pub struct NodeView {
 
 /// One VM in a [`ClusterView`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct VmView {
     /// Its node.
     pub node: NodeName,

@@ -97,31 +97,24 @@ impl FromStr for Subnet6 {
     }
 }
 
-impl TryFrom<String> for Subnet {
-    type Error = SubnetError;
-    fn try_from(s: String) -> Result<Self, SubnetError> {
-        s.parse()
-    }
-}
+/// A range travels as its text.
+macro_rules! as_text {
+    ($($range:ty),+) => {
+        $(impl TryFrom<String> for $range {
+            type Error = SubnetError;
+            fn try_from(s: String) -> Result<Self, SubnetError> {
+                s.parse()
+            }
+        }
 
-impl TryFrom<String> for Subnet6 {
-    type Error = SubnetError;
-    fn try_from(s: String) -> Result<Self, SubnetError> {
-        s.parse()
-    }
+        impl From<$range> for String {
+            fn from(range: $range) -> Self {
+                range.to_string()
+            }
+        })+
+    };
 }
-
-impl From<Subnet> for String {
-    fn from(subnet: Subnet) -> Self {
-        subnet.to_string()
-    }
-}
-
-impl From<Subnet6> for String {
-    fn from(subnet: Subnet6) -> Self {
-        subnet.to_string()
-    }
-}
+as_text!(Subnet, Subnet6);
 
 impl Subnet {
     /// A range that is known to be one; host bits are cleared.

@@ -1,7 +1,7 @@
 //! What users may see: clusters read from the state store and filtered by the caller.
 
 use muster_types::api::{ApiError, Clusters};
-use muster_types::ids::JobId;
+use muster_types::ids::{JobId, JobKey, NodeName};
 use muster_types::state::{self, ClusterRecord, ClusterView, NodeStatus};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,11 +10,15 @@ use crate::chain::chain;
 use crate::cluster::Context;
 use crate::store::{Entry, StoreError, keys};
 
+/// What this node says of a run itself. It is shown in place of what the store has: who was told that
+/// the VMs run is not to read a moment later that they are starting.
+pub type Own<'a> = &'a (dyn Fn(JobKey) -> Option<(NodeName, NodeStatus)> + Sync);
+
 /// The clusters of one user, or all.
 ///
 /// # Errors
 /// The state store does not answer.
-pub async fn list(context: &Context, uid: Option<u32>) -> Result<Clusters, ApiError> {
+pub async fn list(context: &Context, uid: Option<u32>, own: Own<'_>) -> Result<Clusters, ApiError> {
     let store = &context.store;
     let mut views = Vec::new();
     if let Some(uid) = uid {
@@ -23,7 +27,7 @@ pub async fn list(context: &Context, uid: Option<u32>) -> Result<Clusters, ApiEr
         for entry in index.entries {
             let job = entry.key.strip_prefix(&prefix).unwrap_or_default();
             if let Ok(job) = job.parse::<JobId>()
-                && let Some(view) = get(context, job).await?
+                && let Some(view) = get(context, job, own).await?
                 && view.uid == uid
             {
                 views.push(view);
@@ -37,7 +41,7 @@ pub async fn list(context: &Context, uid: Option<u32>) -> Result<Clusters, ApiEr
             .filter_map(|e| serde_json::from_slice(&e.value).ok())
             .collect();
         let alive = alive(context).await?;
-        views.extend(records.iter().map(|r| assemble(r, &all, &alive)));
+        views.extend(records.iter().map(|r| assemble(r, &all, &alive, own)));
     }
     views.sort_by_key(|v| v.key);
     Ok(Clusters { clusters: views })
@@ -47,7 +51,11 @@ pub async fn list(context: &Context, uid: Option<u32>) -> Result<Clusters, ApiEr
 ///
 /// # Errors
 /// The state store does not answer.
-pub async fn get(context: &Context, job: JobId) -> Result<Option<ClusterView>, ApiError> {
+pub async fn get(
+    context: &Context,
+    job: JobId,
+    own: Own<'_>,
+) -> Result<Option<ClusterView>, ApiError> {
     let entries = context.store.list(&keys::cluster_prefix(job)).await;
     let entries = entries.map_err(|e| unavailable(&e))?.entries;
     let record_key = keys::record(job);
@@ -73,7 +81,7 @@ pub async fn get(context: &Context, job: JobId) -> Result<Option<ClusterView>, A
             }
         }
     }
-    Ok(Some(assemble(&record, &entries, &alive)))
+    Ok(Some(assemble(&record, &entries, &alive, own)))
 }
 
 /// Keys of the nodes whose vmd is alive.
@@ -83,8 +91,19 @@ async fn alive(context: &Context) -> Result<BTreeSet<String>, ApiError> {
     Ok(nodes.into_iter().map(|e| e.key).collect())
 }
 
-fn assemble(record: &ClusterRecord, entries: &[Entry], alive: &BTreeSet<String>) -> ClusterView {
+fn assemble(
+    record: &ClusterRecord,
+    entries: &[Entry],
+    alive: &BTreeSet<String>,
+    own: Own<'_>,
+) -> ClusterView {
+    let own = own(record.key);
     let status = |node: &str| -> Option<NodeStatus> {
+        if let Some((name, status)) = &own
+            && name.as_str() == node
+        {
+            return Some(status.clone());
+        }
         let key = keys::node_status(record.key.job, node);
         let entry = entries.iter().find(|e| e.key == key)?;
         serde_json::from_slice(&entry.value).ok()

@@ -62,6 +62,13 @@ impl Registry {
         self.with(|clusters| clusters.values().cloned().collect())
     }
 
+    /// What this node says of a run itself; `None` where the run is not known here.
+    #[must_use]
+    pub fn own_status(&self, key: JobKey) -> Option<(NodeName, NodeStatus)> {
+        let handle = self.get(key.job).filter(|h| h.key() == key)?;
+        handle.published().borrow().own.clone()
+    }
+
     fn with<T>(&self, f: impl FnOnce(&mut BTreeMap<JobId, Handle>) -> T) -> T {
         // The map is whole at every panic point; a poisoned lock is no reason to stop.
         f(&mut self.clusters.lock().unwrap_or_else(PoisonError::into_inner))

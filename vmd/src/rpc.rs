@@ -358,7 +358,7 @@ impl Service {
             None if !all => Some(peer.uid),
             other => other,
         };
-        query::list(context, uid).await
+        query::list(context, uid, &|key| self.registry.own_status(key)).await
     }
 
     async fn get(&self, call: &Call, peer: Peer) -> Result<Cluster, ApiError> {
@@ -366,7 +366,7 @@ impl Service {
         let context = self.registry.context();
         let may_see = |uid: u32| uid == peer.uid || context.settings.sees_all(peer.uid);
         let local = || self.registry.get(job).filter(|h| may_see(h.uid()));
-        let found = match query::get(context, job).await {
+        let found = match query::get(context, job, &|key| self.registry.own_status(key)).await {
             // The job's own nodes know their cluster without the store: a console needs no etcd.
             Err(e @ ApiError::StoreUnavailable(_)) => {
                 let view = local().and_then(|h| h.published().borrow().view.clone());

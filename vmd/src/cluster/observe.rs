@@ -44,6 +44,10 @@ impl Actor {
             shim_alive: self.shim_alive,
             store_error: self.mirror.borrow().store_error.clone(),
             view: view.clone(),
+            // What an adopted cluster has not read from the store yet is older than what is there.
+            own: self
+                .restored
+                .then(|| (self.entry.facts.node.clone(), self.status.clone())),
         };
         self.publish.send_if_modified(|old| {
             let changed = *old != published;

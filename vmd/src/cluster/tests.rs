@@ -448,6 +448,23 @@ async fn a_vm_that_powers_off_early_keeps_nobody_from_starting() {
 }
 
 #[tokio::test]
+async fn who_was_told_that_vms_run_reads_that_they_do() {
+    let n = node(false).await;
+    let handle = n.start(entry("n1", Some(request(1))));
+    handle.launch(None, 3).await.unwrap();
+    handle.report(report(0, VmPhase::Running)).await.unwrap();
+    let mut published = handle.published();
+    let runs = |p: &Published| p.view.as_ref().is_some_and(|v| v.started);
+    published.wait_for(runs).await.unwrap();
+    // The store may be behind by now; what is shown is not.
+    let own = |key| (key == handle.key()).then(|| published.borrow().own.clone())?;
+    let shown = crate::query::get(&n.context, JobId(7), &own).await.unwrap();
+    let phase = shown.unwrap().vms[0].status.phase;
+    assert_eq!(phase, VmPhase::Running);
+    handle.release().await;
+}
+
+#[tokio::test]
 async fn many_launches_and_reports_hold_nothing() {
     let n = node(false).await;
     let handle = n.start(entry("n1", Some(request(2))));

@@ -39,9 +39,16 @@ pub(super) fn take(status: &mut NodeStatus, plan: &NodePlan, report: Report) -> 
         }
     }
     if report.last {
-        status.phase = NodePhase::Ended;
+        end(status);
     }
     Ok(())
+}
+
+/// The node's part is over. One that failed stays failed: its reason is the cluster's.
+fn end(status: &mut NodeStatus) {
+    if status.phase != NodePhase::Failed {
+        status.phase = NodePhase::Ended;
+    }
 }
 
 fn clean(vm: &mut VmStatus) {
@@ -75,7 +82,7 @@ pub(super) fn shim_died(status: &mut NodeStatus, since_ms: u64) {
             vm.pid = None;
         }
     }
-    status.phase = NodePhase::Ended;
+    end(status);
 }
 
 #[cfg(test)]
@@ -152,6 +159,18 @@ mod tests {
                 .contains("twice")
         );
         assert!(status.vms.is_empty());
+    }
+
+    #[test]
+    fn a_node_that_failed_stays_failed() {
+        let (mut status, plan) = setup();
+        status.phase = NodePhase::Failed;
+        shim_died(&mut status, 5);
+        assert_eq!(status.phase, NodePhase::Failed);
+        let mut last = report(1, VmPhase::Stopped, "");
+        last.last = true;
+        take(&mut status, &plan, last).unwrap();
+        assert_eq!(status.phase, NodePhase::Failed);
     }
 
     #[test]
